@@ -1,0 +1,35 @@
+# Every switch of the build, in one place. AUTO parts are built when their package is found, and say so.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+option(FP8_TESTS "build the tests" ON)
+option(FP8_EXAMPLES "build the examples" ON)
+option(FP8_WERROR "warnings are errors" OFF)
+set(FP8_ONEDNN AUTO CACHE STRING "oneDNN module: AUTO, ON or OFF")
+set(FP8_CUDA AUTO CACHE STRING "CUDA module: AUTO, ON or OFF")
+set(FP8_MPI AUTO CACHE STRING "MPI module: AUTO, ON or OFF")
+set(FP8_BINDINGS AUTO CACHE STRING "language bindings: AUTO, ON or OFF")
+set(FP8_SANITIZE "" CACHE STRING "address;undefined or thread")
+
+set(CMAKE_C_STANDARD 99)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# fp8_flags: what every target of ours compiles with. No contraction, no fast math: numerics D3.
+add_library(fp8_flags INTERFACE)
+target_compile_options(fp8_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -ffp-contract=off -fno-fast-math -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>
+  $<$<AND:$<BOOL:${FP8_WERROR}>,$<COMPILE_LANGUAGE:C,CXX>>:-Werror>)
+if(FP8_SANITIZE)
+  string(REPLACE ";" "," fp8_sanitizers "${FP8_SANITIZE}")
+  target_compile_options(fp8_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${fp8_sanitizers} -fno-omit-frame-pointer>)
+  target_link_options(fp8_flags INTERFACE -fsanitize=${fp8_sanitizers})
+endif()
