@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is needed, builds everything whose toolchain is present, runs every test, then the unit and API tests
+# again under the sanitizers. Prints a table of the time each ctest label took.
+# usage: scripts/test.sh [--no-setup] [--no-sanitizers]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+setup=1 sanitizers=1
+for arg in "$@"; do
+  case "$arg" in
+    --no-setup) setup=0 ;;
+    --no-sanitizers) sanitizers=0 ;;
+    *) sed -n '3,5s/^# //p' "$0"; [ "$arg" = --help ] && exit 0 || exit 2 ;;
+  esac
+done
+
+jobs=$(nproc)
+logs=build/logs
+mkdir -p $logs
+: >$logs/stages.tsv
+export CTEST_OUTPUT_ON_FAILURE=1
+
+# stage NAME COMMAND...: runs it, notes its wall time, hides its output unless it fails
+stage() {
+  local name=$1 begin=$SECONDS rc=0 log
+  shift
+  log="$logs/${name// /-}.log"
+  printf '== %s ... ' "$name"
+  "$@" >"$log" 2>&1 || rc=$?
+  printf '%d s\n' $((SECONDS - begin))
+  printf '%s\t%d\n' "$name" $((SECONDS - begin)) >>$logs/stages.tsv
+  if [ $rc != 0 ]; then
+    tail -n 100 "$log"
+    printf 'FAILED: %s (all of its output: %s)\n' "$name" "$log"
+    exit $rc
+  fi
+}
+
+# ctest_in PRESET ARGS...
+ctest_in() {
+  local preset=$1
+  shift
+  ctest --test-dir "build/$preset" -j "$jobs" --timeout 600 --no-tests=error "$@"
+}
+
+if [ $setup = 1 ]; then scripts/setup.sh; fi
+# Python of the setup's venv, with its packages and its SWIG, where there is one
+python=/usr/bin/python3
+if [ -x .dev/venv/bin/python ]; then python=$PWD/.dev/venv/bin/python; fi
+PATH="$PWD/.dev/venv/bin:$PATH"
+
+stage "configure release" cmake --preset release -DPython_EXECUTABLE="$python" -DPython3_EXECUTABLE="$python"
+grep -E '^-- fp8:' $logs/configure-release.log || true
+stage "build release" cmake --build build/release -j "$jobs"
+if [ $sanitizers = 1 ]; then
+  for sanitizer in asan tsan; do
+    stage "configure $sanitizer" cmake --preset $sanitizer -DPython_EXECUTABLE="$python" -DPython3_EXECUTABLE="$python"
+    stage "build $sanitizer" cmake --build build/$sanitizer -j "$jobs"
+  done
+  export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+  export TSAN_OPTIONS=halt_on_error=1
+  stage "test asan" ctest_in asan -L '^(unit|capi|golden)$' -LE '^slow$'
+  stage "test tsan" ctest_in tsan -L '^(unit|capi)$' -LE '^slow$'
+fi
+
+begin=$SECONDS rc=0
+ctest_in release --output-junit ctest.xml 2>&1 | tee $logs/test-release.log || rc=$?
+printf 'test release\t%d\n' $((SECONDS - begin)) >>$logs/stages.tsv
+"$python" scripts/budget.py build/release $logs/stages.tsv
+if [ $setup = 1 ]; then sed -n '/NOT AVAILABLE/,$p' .dev/setup-report.txt; fi
+# ctest's own last words, again as the last thing seen
+sed -n '/tests passed,/,$p' $logs/test-release.log | grep -vE '^(Label Time Summary|[A-Za-z_-]+ +=)' || true
+exit $rc
