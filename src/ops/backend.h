@@ -8,7 +8,9 @@
 #include "fp8/types.h"
 #include "ops/gemm.h"
 #include "ops/move.h"
+#include "ops/param.h"
 #include "ops/quantize.h"
+#include "ops/route.h"
 
 namespace fp8::ops {
 
@@ -72,6 +74,17 @@ struct BackendApi {
   int32_t (*gemm_workspace)(void *self, const Gemm *g, uint64_t *bytes);
   int32_t (*gemm_prepare)(void *self, const Gemm *g);  // may block: plans, lazy loading
   int32_t (*gemm)(void *self, const Gemm *g, fp8_stream stream);
+  // param.h; an entry that a backend lacks is NULL
+  int32_t (*param_workspace)(void *self, const ParamList *p, uint64_t *bytes);  // bound over the three calls
+  int32_t (*param_amax)(void *self, const ParamList *p, fp8_stream stream);
+  int32_t (*param_cast)(void *self, const ParamList *p, fp8_stream stream);
+  int32_t (*param_assemble)(void *self, const ParamList *p, fp8_stream stream);
+  int32_t (*reduce_max)(void *self, const ReduceMax *r, fp8_stream stream);
+  // route.h
+  int32_t (*route_copy)(void *self, const RouteCopy *r, fp8_stream stream);
+  int32_t (*route_combine)(void *self, const RouteCombine *r, fp8_stream stream);
+  int32_t (*route_backward)(void *self, const RouteBackward *r, fp8_stream stream);
+  int32_t (*route_scalar)(void *self, const RouteScalar *r, fp8_stream stream);
 };
 
 }  // namespace fp8::ops
