@@ -13,7 +13,6 @@ enum fp8_preset {
   FP8_PRESET_NONE = 1, FP8_PRESET_TENSOR = 2, FP8_PRESET_TENSOR_DELAYED = 3, FP8_PRESET_ROW = 4,
   FP8_PRESET_BLOCK = 5, FP8_PRESET_MX = 6, FP8_PRESET_MX_W2D = 7
 };
-enum fp8_scaling { FP8_SCALING_UNQUANTIZED = 1, FP8_SCALING_TENSOR = 2, FP8_SCALING_ROW = 3, FP8_SCALING_1X128 = 4, FP8_SCALING_128X128 = 5, FP8_SCALING_1X32 = 6, FP8_SCALING_32X32 = 7, FP8_SCALING_COPY = 8 /* unquantized, memory of its own */ };
 enum fp8_scale_rule { FP8_SCALE_FP32 = 1, FP8_SCALE_POW2 = 2, FP8_SCALE_E8M0 = 3, FP8_SCALE_E8M0_FLOOR = 4 };
 enum fp8_gemm_kind { FP8_FPROP = 1, FP8_DGRAD = 2, FP8_WGRAD = 4, FP8_NO_GEMM = 8 /* a real zero: none of the three */ };
 enum fp8_master_rounding { FP8_MASTER_BF16 = 1 /* FP32 weights are rounded to BF16 first: default, as Megatron */, FP8_MASTER_DIRECT = 2 };

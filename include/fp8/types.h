@@ -15,6 +15,7 @@ enum fp8_dtype {
 enum fp8_role { FP8_ROLE_ACTIVATION = 1, FP8_ROLE_WEIGHT = 2, FP8_ROLE_GRADIENT = 3 };
 /* which GEMM reads a side: activation row FPROP, col WGRAD; weight row FPROP, col DGRAD; gradient row DGRAD, col WGRAD */
 enum fp8_side { FP8_SIDE_ROW = 1, FP8_SIDE_COL = 2, FP8_SIDE_BOTH = 3, FP8_SIDE_COPY = 4 /* with describe: unquantized sides get memory of their own */ };
+enum fp8_scaling { FP8_SCALING_UNQUANTIZED = 1, FP8_SCALING_TENSOR = 2, FP8_SCALING_ROW = 3, FP8_SCALING_1X128 = 4, FP8_SCALING_128X128 = 5, FP8_SCALING_1X32 = 6, FP8_SCALING_32X32 = 7, FP8_SCALING_COPY = 8 /* unquantized, memory of its own */ };
 typedef void *fp8_stream;           /* cudaStream_t of the context's device, NULL = its default stream; NULL on the CPU, where calls are done when they return */
 typedef struct fp8_buffer { void *data; uint64_t bytes; } fp8_buffer;
 typedef struct fp8_tensor {         /* a view; strides in elements, always explicit; a zero stride with extent > 1 is refused by name */

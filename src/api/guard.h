@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C boundary: no exception leaves, the floating-point control word is ours inside, sized structs are read and written.
+// The C boundary: no exception leaves, the floating-point control word is ours inside, sized structs are read and
+// written.
 #pragma once
 #include <cstring>
 #include <new>
@@ -29,7 +30,8 @@ inline void need(const void *pointer, const char *name) {
 
 // The caller's struct as this library knows it: missing fields are zero, unknown ones must be.
 void read_sized_bytes(const void *user, void *ours, size_t our_size, const char *name);
-// Writes back what the caller's struct_size holds. `report`: a shorter struct is cut, else a non-default field beyond it is refused.
+// Writes back what the caller's struct_size holds. `report`: a shorter struct is cut, else a non-default field beyond
+// it is refused.
 void write_sized_bytes(void *user, const void *ours, size_t our_size, const char *name, bool report);
 
 template <class T>

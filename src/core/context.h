@@ -27,12 +27,17 @@ fp8_context *create_context(const fp8_context_config &config);
 // Throws the calling thread's detail, which a backend entry has set, when status is not FP8_OK.
 void check(int32_t status);
 
+// A CPU context has no streams.
+void check_stream(const fp8_context &c, fp8_stream stream);
+
 inline void count(const fp8_context &c, ops::Counters::Kind kind, uint64_t n = 1) {
   c.counters[kind].fetch_add(n, std::memory_order_relaxed);
 }
 
 // Through the caller's allocator or the backend; counted as an allocation; throws NO_MEMORY.
+// allocate_uncounted is for memory that is the caller's (fp8_buffer_alloc).
 void *allocate(const fp8_context &c, uint64_t bytes, int32_t space, fp8_stream stream);
+void *allocate_uncounted(const fp8_context &c, uint64_t bytes, int32_t space, fp8_stream stream);
 void deallocate(const fp8_context &c, void *ptr, uint64_t bytes, int32_t space, fp8_stream stream) noexcept;
 
 // Call-long scratch: the caller's buffer (any address; too short is ARGUMENT with the size) or the context's allocator
@@ -53,8 +58,8 @@ class Workspace {
   ~Workspace();
   Workspace(const Workspace &) = delete;
   Workspace &operator=(const Workspace &) = delete;
-  void *take(uint64_t bytes);          // NULL for 0 bytes
-  void *rest(uint64_t *bytes);         // all that is left, aligned
+  void *take(uint64_t bytes);   // NULL for 0 bytes
+  void *rest(uint64_t *bytes);  // all that is left, aligned
   void rewind(uint64_t mark) { used_ = mark; }
   uint64_t mark() const { return used_; }
 

@@ -16,11 +16,15 @@ fp8_recipe *create_recipe(const fp8_recipe_config &config);  // resolves; throws
 fp8_recipe *parse_recipe(const char *text);
 std::string recipe_text(const fp8_recipe &r);
 
+fp8_recipe_config preset_config(int32_t preset);
+bool legal_pair(int32_t a, int32_t b);  // of two quantized scalings, either order: the closed list
+
 int32_t role_dtype(const fp8_recipe &r, int32_t role);
 int32_t role_scaling(const fp8_recipe &r, int32_t role);
-int32_t gemm_of(int32_t role, int32_t side);                                   // enum fp8_gemm_kind that reads this side
+int32_t gemm_of(int32_t role, int32_t side);  // enum fp8_gemm_kind that reads this side
 bool covered(const fp8_recipe &r, int32_t gemm);
-int32_t side_scaling(const fp8_recipe &r, int32_t role, int32_t side);         // UNQUANTIZED where uncovered
+int32_t side_scaling(const fp8_recipe &r, int32_t role, int32_t side);  // UNQUANTIZED where uncovered
+int32_t side_dtype(const fp8_recipe &r, int32_t role, int32_t side);    // BF16 where an FP8 role is uncovered
 bool fast_accumulation(const fp8_recipe &r, int32_t gemm);
 
 // kinds, dtypes, shapes and native strides; data NULL. sides may hold FP8_SIDE_COPY.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a backend supplies: one table of plain functions, filled by backend/cpu in the library and by a module otherwise.
-// Every entry is noexcept, returns an fp8_status, and reports detail through the host table. Argument checks that need
-// no device are core's; an entry sees only legal, checked views. Queries ([pure]) read no data pointer.
+// What a backend supplies: one table of plain functions, filled by backend/cpu in the library and by a module
+// otherwise. Every entry is noexcept, returns an fp8_status, and reports detail through the host table. Argument checks
+// that need no device are core's; an entry sees only legal, checked views. Queries ([pure]) read no data pointer.
 #pragma once
 #include <cstdint>
 
@@ -17,7 +17,16 @@ namespace fp8::ops {
 constexpr uint32_t kBackendAbi = 1;
 
 struct Counters {  // of one context; backends bump them through HostApi::count
-  enum Kind : int32_t { kAllocations, kLaunches, kQuantizations, kGemms, kEmulatedGemms, kPaddedGemms, kBytesCommunicated, kKinds };
+  enum Kind : int32_t {
+    kAllocations,
+    kLaunches,
+    kQuantizations,
+    kGemms,
+    kEmulatedGemms,
+    kPaddedGemms,
+    kBytesCommunicated,
+    kKinds
+  };
 };
 
 // From the library to a module. `owner` is the context's opaque address given at open.
@@ -50,7 +59,7 @@ struct BackendApi {
   const char *name;
   int32_t (*open)(const HostApi *host, const BackendConfig *config, void **self);
   void (*close)(void *self);
-  int32_t (*query)(void *self, int32_t what, int64_t *value);             // enum fp8_query
+  int32_t (*query)(void *self, int32_t what, int64_t *value);                    // enum fp8_query
   int32_t (*explain)(void *self, char *text, uint64_t bytes, uint64_t *needed);  // implementations and refusals
   // default memory, used where the caller gave no allocator
   int32_t (*alloc)(void *self, uint64_t bytes, uint64_t align, int32_t space, fp8_stream stream, void **ptr);
@@ -86,5 +95,8 @@ struct BackendApi {
   int32_t (*route_backward)(void *self, const RouteBackward *r, fp8_stream stream);
   int32_t (*route_scalar)(void *self, const RouteScalar *r, fp8_stream stream);
 };
+
+const BackendApi *
+cpu_backend();  // backend/cpu; a module exports `extern "C" const BackendApi *fp8_backend_table(void)`
 
 }  // namespace fp8::ops

@@ -34,7 +34,8 @@ struct Vector {
 };
 
 // One side of a quantized matrix, seen with the contraction axis as columns: for the col side of a rows x cols
-// matrix, codes is [cols, rows]. scaling 0 = absent; FP8_SCALING_UNQUANTIZED/COPY: codes is a 16-bit (or F32) matrix, no scale.
+// matrix, codes is [cols, rows]. scaling 0 = absent; FP8_SCALING_UNQUANTIZED/COPY: codes is a 16-bit (or F32) matrix,
+// no scale.
 struct Side {
   int32_t scaling;  // enum fp8_scaling
   int32_t rule;     // enum fp8_scale_rule; read by quantize only
@@ -43,9 +44,7 @@ struct Side {
 };
 
 // Tile of one scale, in the side's own orientation (contraction along columns); 0 = the whole extent.
-constexpr int64_t tile_rows(int32_t scaling) {
-  return scaling == 5 ? 128 : scaling == 7 ? 32 : scaling == 2 ? 0 : 1;
-}
+constexpr int64_t tile_rows(int32_t scaling) { return scaling == 5 ? 128 : scaling == 7 ? 32 : scaling == 2 ? 0 : 1; }
 constexpr int64_t tile_cols(int32_t scaling) {
   return scaling == 4 || scaling == 5 ? 128 : scaling == 6 || scaling == 7 ? 32 : 0;
 }

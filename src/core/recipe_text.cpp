@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recipes as text: "fp8-1;preset=block;x=e4m3/1x128;w=e4m3/128x128;dy=e4m3/1x128;scale=pow2;..." and the names other
+// projects use.
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <vector>
+
+#include "core/error.h"
+#include "core/recipe.h"
+#include "core/tensor.h"
+
+namespace fp8 {
+
+namespace {
+
+struct Name {
+  const char *text;
+  int32_t value;
+};
+
+// The first name of a value is the canonical one; later ones are what Megatron-Core, Transformer Engine and torchao
+// call it.
+constexpr Name kPresets[] = {
+    {"none", FP8_PRESET_NONE},
+    {"bf16", FP8_PRESET_NONE},
+    {"tensor", FP8_PRESET_TENSOR},
+    {"tensorwise", FP8_PRESET_TENSOR},
+    {"current", FP8_PRESET_TENSOR},
+    {"float8currentscaling", FP8_PRESET_TENSOR},
+    {"tensor_delayed", FP8_PRESET_TENSOR_DELAYED},
+    {"delayed", FP8_PRESET_TENSOR_DELAYED},
+    {"delayedscaling", FP8_PRESET_TENSOR_DELAYED},
+    {"row", FP8_PRESET_ROW},
+    {"rowwise", FP8_PRESET_ROW},
+    {"block", FP8_PRESET_BLOCK},
+    {"blockwise", FP8_PRESET_BLOCK},
+    {"float8blockscaling", FP8_PRESET_BLOCK},
+    {"mx", FP8_PRESET_MX},
+    {"mxfp8", FP8_PRESET_MX},
+    {"mxfp8blockscaling", FP8_PRESET_MX},
+    {"mx_w2d", FP8_PRESET_MX_W2D},
+};
+constexpr Name kDtypes[] = {
+    {"e4m3", FP8_DTYPE_E4M3}, {"e5m2", FP8_DTYPE_E5M2}, {"bf16", FP8_DTYPE_BF16}, {"f16", FP8_DTYPE_F16}};
+constexpr Name kScalings[] = {{"unquantized", FP8_SCALING_UNQUANTIZED},
+                              {"tensor", FP8_SCALING_TENSOR},
+                              {"row", FP8_SCALING_ROW},
+                              {"1x128", FP8_SCALING_1X128},
+                              {"128x128", FP8_SCALING_128X128},
+                              {"1x32", FP8_SCALING_1X32},
+                              {"32x32", FP8_SCALING_32X32}};
+constexpr Name kRules[] = {{"none", 0},
+                           {"fp32", FP8_SCALE_FP32},
+                           {"pow2", FP8_SCALE_POW2},
+                           {"e8m0", FP8_SCALE_E8M0},
+                           {"e8m0_floor", FP8_SCALE_E8M0_FLOOR}};
+constexpr Name kGemms[] = {{"fprop", FP8_FPROP}, {"dgrad", FP8_DGRAD}, {"wgrad", FP8_WGRAD}};
+constexpr Name kMasters[] = {{"bf16", FP8_MASTER_BF16}, {"direct", FP8_MASTER_DIRECT}};
+
+template <size_t N>
+const char *name_of(const Name (&names)[N], int32_t value) {
+  for (const Name &n : names)
+    if (n.value == value) return n.text;
+  return "unknown";
+}
+
+template <size_t N>
+int32_t value_of(const Name (&names)[N], const std::string &text, const char *key) {
+  std::string known;
+  for (const Name &n : names) {
+    if (text == n.text) return n.value;
+    known += (known.empty() ? "" : ", ") + std::string(n.text);
+  }
+  fail(FP8_ERR_ARGUMENT, "text has %s \"%s\", known are %s", key, text.c_str(), known.c_str());
+}
+
+std::string gemm_list(uint32_t bits) {
+  std::string list;
+  for (const Name &n : kGemms)
+    if (bits & n.value) list += (list.empty() ? "" : "+") + std::string(n.text);
+  return list.empty() ? "none" : list;
+}
+
+std::vector<std::string> split(const std::string &text, char at) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(at, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+uint32_t parse_gemms(const std::string &text, const char *key) {
+  if (text == "none") return FP8_NO_GEMM;
+  uint32_t bits = 0;
+  for (const std::string &part : split(text, '+')) bits |= value_of(kGemms, part, key);
+  return bits;
+}
+
+void parse_role(const std::string &text, const char *key, int32_t &dtype, int32_t &scaling) {
+  const size_t slash = text.find('/');
+  dtype = value_of(kDtypes, text.substr(0, slash), key);
+  if (slash != std::string::npos) scaling = value_of(kScalings, text.substr(slash + 1), key);
+}
+
+void parse_field(fp8_recipe_config &c, const std::string &key, const std::string &value) {
+  if (key == "preset") {
+    c.preset = value_of(kPresets, value, "preset");
+  } else if (key == "x") {
+    parse_role(value, "x", c.activation_dtype, c.activation_scaling);
+  } else if (key == "w") {
+    parse_role(value, "w", c.weight_dtype, c.weight_scaling);
+  } else if (key == "dy") {
+    parse_role(value, "dy", c.gradient_dtype, c.gradient_scaling);
+  } else if (key == "format") {  // Megatron's --fp8-format
+    if (value != "e4m3" && value != "hybrid")
+      fail(FP8_ERR_ARGUMENT, "text has format \"%s\", known are e4m3, hybrid", value.c_str());
+    c.activation_dtype = c.weight_dtype = FP8_DTYPE_E4M3;
+    c.gradient_dtype = value == "hybrid" ? FP8_DTYPE_E5M2 : FP8_DTYPE_E4M3;
+  } else if (key == "scale") {
+    c.scale_rule = value_of(kRules, value, "scale");
+  } else if (key == "coverage") {
+    c.coverage = parse_gemms(value, "coverage");
+  } else if (key == "fast") {
+    c.fast_accumulation = parse_gemms(value, "fast");
+  } else if (key == "amax_floor") {
+    char *end = nullptr;
+    c.amax_floor = std::strtof(value.c_str(), &end);
+    if (value.empty() || *end) fail(FP8_ERR_ARGUMENT, "text has amax_floor \"%s\", not a number", value.c_str());
+  } else if (key == "master") {
+    c.master_rounding = value_of(kMasters, value, "master");
+  } else {
+    fail(FP8_ERR_ARGUMENT, "text has unknown field \"%s\"", key.c_str());
+  }
+}
+
+}  // namespace
+
+std::string recipe_text(const fp8_recipe &r) {
+  const fp8_recipe_config &c = r.config;
+  auto role = [](int32_t dtype, int32_t scaling) {
+    return std::string(name_of(kDtypes, dtype)) + "/" + name_of(kScalings, scaling);
+  };
+  std::string text = std::string("fp8-1;preset=") + name_of(kPresets, c.preset);
+  text += ";x=" + role(c.activation_dtype, c.activation_scaling);
+  text += ";w=" + role(c.weight_dtype, c.weight_scaling);
+  text += ";dy=" + role(c.gradient_dtype, c.gradient_scaling);
+  text += std::string(";scale=") + name_of(kRules, c.scale_rule);
+  text += ";coverage=" + gemm_list(c.coverage) + ";fast=" + gemm_list(c.fast_accumulation);
+  text += format(";amax_floor=%a", double(c.amax_floor));  // hexadecimal: round trips, free of locale
+  return text + ";master=" + name_of(kMasters, c.master_rounding);
+}
+
+fp8_recipe *parse_recipe(const char *text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+  fp8_recipe_config c{};
+  c.struct_size = sizeof c;
+  bool first = true;
+  for (const std::string &part : split(lower, ';')) {
+    const size_t equals = part.find('=');
+    if (first && part.compare(0, 4, "fp8-") == 0 && equals == std::string::npos) {
+      if (part != "fp8-1")
+        fail(FP8_ERR_UNSUPPORTED, "text is of version \"%s\", this library reads fp8-1", part.c_str());
+    } else if (first && equals == std::string::npos) {
+      c.preset = value_of(kPresets, part, "preset");
+    } else if (equals == std::string::npos) {
+      fail(FP8_ERR_ARGUMENT, "text has \"%s\", fields are key=value", part.c_str());
+    } else {
+      parse_field(c, part.substr(0, equals), part.substr(equals + 1));
+    }
+    first = false;
+  }
+  if (!c.preset) fail(FP8_ERR_ARGUMENT, "text \"%.80s\" names no preset", text);
+  return create_recipe(c);
+}
+
+}  // namespace fp8
