@@ -16,7 +16,9 @@ namespace fp8::ops {
 
 constexpr uint32_t kBackendAbi = 1;
 
-struct Counters {  // of one context; backends bump them through HostApi::count
+// Of one context. Core counts quantizations and GEMMs that it hands over; backends bump launches, emulated and padded
+// GEMMs through HostApi::count. Workspace queries never shrink when rows grow.
+struct Counters {
   enum Kind : int32_t {
     kAllocations,
     kLaunches,
