@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Errors, addresses and array views of the Python low level. Limited API of 3.11 only. */
+#ifndef FP8_CAPI_SUPPORT_H
+#define FP8_CAPI_SUPPORT_H
+
+static PyObject *fp8py_errors; /* status -> exception class */
+static PyObject *fp8py_dtypes; /* an array's dtype object -> enum fp8_dtype */
+
+static PyObject *fp8py_none(void) {
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+
+/* None, then one value, then a tuple of all outputs; takes both references */
+static PyObject *fp8py_append(PyObject *result, PyObject *value) {
+  PyObject *both;
+  Py_ssize_t n, i;
+  if (!value) {
+    Py_XDECREF(result);
+    return NULL;
+  }
+  if (!result || result == Py_None) {
+    Py_XDECREF(result);
+    return value;
+  }
+  n = PyTuple_Check(result) ? PyTuple_Size(result) : 1;
+  both = PyTuple_New(n + 1);
+  for (i = 0; both && i < n; ++i) {
+    PyObject *item = PyTuple_Check(result) ? PyTuple_GetItem(result, i) : result;
+    Py_INCREF(item);
+    PyTuple_SetItem(both, i, item);
+  }
+  Py_DECREF(result);
+  if (both) PyTuple_SetItem(both, n, value);
+  return both;
+}
+
+/* the thread's last error as an exception of the class that set_errors() gave for its status */
+static void fp8py_raise(fp8_status status) {
+  fp8_error error;
+  PyObject *type = NULL, *key, *instance;
+  fp8_struct_init(&error, sizeof error);
+  fp8_last_error(&error);
+  key = PyLong_FromLong(status);
+  if (fp8py_errors && key) type = PyDict_GetItem(fp8py_errors, key);
+  Py_XDECREF(key);
+  if (!type) {
+    PyErr_SetString(PyExc_RuntimeError, error.message ? error.message : fp8_status_name(status));
+    return;
+  }
+  instance = PyObject_CallFunction(type, "siiL", error.message ? error.message : fp8_status_name(status), (int)status,
+                                   (int)error.domain, (long long)error.native_code);
+  if (!instance) return;
+  PyErr_SetObject(type, instance);
+  Py_DECREF(instance);
+}
+
+static int fp8py_address(PyObject *object, void **address) {
+  *address = NULL;
+  if (object == Py_None) return 1;
+  if (!PyLong_Check(object)) {
+    PyErr_SetString(PyExc_TypeError, "expected an address (int) or None");
+    return 0;
+  }
+  *address = PyLong_AsVoidPtr(object);
+  return !PyErr_Occurred();
+}
+
+static int fp8py_buffer(PyObject *object, int writable, Py_buffer *view, int *held, void **address) {
+  if (object == Py_None || PyLong_Check(object)) return fp8py_address(object, address);
+  if (PyObject_GetBuffer(object, view, writable ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS)) return 0;
+  *held = 1;
+  *address = view->buf;
+  return 1;
+}
+
+static int fp8py_int64s(PyObject *object, int64_t *values, int count) {
+  Py_ssize_t n = PySequence_Size(object), i;
+  if (n < 0) return 0;
+  if (n > count) {
+    PyErr_Format(PyExc_ValueError, "expected at most %d integers, got %zd", count, n);
+    return 0;
+  }
+  memset(values, 0, (size_t)count * sizeof *values);
+  for (i = 0; i < n; ++i) {
+    PyObject *item = PySequence_GetItem(object, i);
+    if (!item) return 0;
+    values[i] = PyLong_AsLongLong(item);
+    Py_DECREF(item);
+    if (PyErr_Occurred()) return 0;
+  }
+  return 1;
+}
+
+static PyObject *fp8py_tuple(const int64_t *values, int count) {
+  PyObject *all = PyTuple_New(count);
+  int i;
+  for (i = 0; all && i < count; ++i) PyTuple_SetItem(all, i, PyLong_FromLongLong(values[i]));
+  return all;
+}
+
+/* ---- array views */
+typedef struct { /* numpy's documented array interface, __array_struct__ */
+  int two, nd;
+  char typekind;
+  int itemsize, flags;
+  Py_ssize_t *shape, *strides;
+  void *data;
+  PyObject *descr;
+} fp8py_array_interface;
+
+static int fp8py_dtype_size(int dtype) {
+  switch (dtype) {
+    case FP8_DTYPE_E4M3:
+    case FP8_DTYPE_E5M2:
+    case FP8_DTYPE_E8M0:
+    case FP8_DTYPE_U8:
+      return 1;
+    case FP8_DTYPE_F16:
+    case FP8_DTYPE_BF16:
+      return 2;
+    case FP8_DTYPE_F32:
+    case FP8_DTYPE_I32:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+/* the dtype asked for, or the array's own by way of set_dtypes() */
+static int fp8py_dtype_of(PyObject *array, int asked, int itemsize) {
+  PyObject *dtype, *code = NULL;
+  int value;
+  if (asked) {
+    if (fp8py_dtype_size(asked) == itemsize) return asked;
+    PyErr_Format(PyExc_TypeError, "elements of %d bytes cannot be viewed as fp8 dtype %d", itemsize, asked);
+    return 0;
+  }
+  dtype = PyObject_GetAttrString(array, "dtype");
+  if (!dtype) return 0;
+  if (fp8py_dtypes) code = PyDict_GetItem(fp8py_dtypes, dtype);
+  if (!code) {
+    PyErr_Format(PyExc_TypeError, "arrays of dtype %S are not supported; pass dtype= to view their bytes as another type", dtype);
+    Py_DECREF(dtype);
+    return 0;
+  }
+  Py_DECREF(dtype);
+  value = (int)PyLong_AsLong(code);
+  return value;
+}
+
+static int fp8py_view_numpy(PyObject *array, PyObject *capsule, int dtype, fp8_tensor *t) {
+  const fp8py_array_interface *a = (const fp8py_array_interface *)PyCapsule_GetPointer(capsule, NULL);
+  int i;
+  if (!a) return 0;
+  dtype = fp8py_dtype_of(array, dtype, a->itemsize);
+  if (!dtype) return 0;
+  if (a->nd > 4) {
+    PyErr_Format(PyExc_ValueError, "an array of %d dimensions; at most 4 are supported", a->nd);
+    return 0;
+  }
+  memset(t, 0, sizeof *t);
+  t->data = a->data;
+  t->dtype = dtype;
+  t->ndim = a->nd;
+  for (i = 0; i < a->nd; ++i) {
+    t->shape[i] = (int64_t)a->shape[i];
+    if (a->strides[i] % a->itemsize && a->shape[i] > 1) {
+      PyErr_SetString(PyExc_ValueError, "strides must be multiples of the element's size");
+      return 0;
+    }
+    t->stride[i] = (int64_t)(a->strides[i] / a->itemsize);
+  }
+  return 1;
+}
+
+/* __dlpack__: the capsule stays alive as *kept; its deleter runs with it */
+static int fp8py_view_dlpack(PyObject *array, int dtype, fp8_tensor *t, int32_t *device, PyObject **kept) {
+  PyObject *capsule = PyObject_CallMethod(array, "__dlpack__", NULL);
+  int32_t where[2] = {1, 0};
+  fp8_status status;
+  void *managed;
+  if (!capsule) return 0;
+  managed = PyCapsule_GetPointer(capsule, "dltensor");
+  if (!managed) {
+    Py_DECREF(capsule);
+    return 0;
+  }
+  status = fp8_tensor_from_dlpack(managed, dtype, t, &where[0], &where[1]);
+  if (status != FP8_OK) {
+    fp8py_raise(status);
+    Py_DECREF(capsule);
+    return 0;
+  }
+  if (device) memcpy(device, where, sizeof where);
+  *kept = capsule;
+  return 1;
+}
+
+static int fp8py_view(PyObject *array, int dtype, fp8_tensor *t, int32_t *device, PyObject **kept) {
+  PyObject *capsule = PyObject_GetAttrString(array, "__array_struct__");
+  if (capsule && PyCapsule_CheckExact(capsule)) {
+    int ok = fp8py_view_numpy(array, capsule, dtype, t);
+    Py_DECREF(capsule);
+    return ok;
+  }
+  Py_XDECREF(capsule);
+  PyErr_Clear();
+  if (PyObject_HasAttrString(array, "__dlpack__")) return fp8py_view_dlpack(array, dtype, t, device, kept);
+  PyErr_Format(PyExc_TypeError, "expected an array (numpy, or anything with __dlpack__), got %R", (PyObject *)Py_TYPE(array));
+  return 0;
+}
+
+#endif
