@@ -15,5 +15,5 @@
 #include "recipe.h"
 #include "status.h"
 #include "types.h"
-#include "version.h"
+#include "fp8/version.h" /* made by the build */
 #endif
