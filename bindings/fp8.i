@@ -5,6 +5,7 @@
  * What the headers cannot say is said here, for all languages:
  *   fp8_destroy, fp8_threads   of a handle: who frees it; "shared" = concurrent calls are fine, "serial" = one caller at a time
  *   numinputs=0 typemaps       a parameter of this type and name is an output (gen/ reads the same mark)
+ *   fp8_bits                   an enum whose values are or-ed
  *   fp8_sized                  a struct that starts with struct_size: every language starts it by fp8_struct_init
  *   fp8_waits                  a call that may block or run for long: Python gives up the GIL, Julia's GC must expect it
  *   fp8_skip                   not for the other languages (SWIG's own %ignore means: not in Python)
@@ -27,6 +28,18 @@ FP8_HANDLE(fp8_dispatch_plan, fp8_dispatch_plan_destroy, "serial")
 %feature("nothread", "0") NAME;
 %feature("threadallow", "1") NAME;
 %enddef
+
+/* sets of bits, which travel as uint32_t; every other enum travels as int32_t */
+%define FP8_BITS(NAME)
+%feature("fp8_bits", "1") NAME;
+%enddef
+FP8_BITS(fp8_side)
+FP8_BITS(fp8_context_flags)
+FP8_BITS(fp8_gemm_kind)
+FP8_BITS(fp8_quantize_flags)
+FP8_BITS(fp8_gemm_flags)
+FP8_BITS(fp8_linear_flags)
+FP8_BITS(fp8_comm_caps)
 
 %ignore FP8_INIT;
 %ignore FP8_API;
