@@ -154,6 +154,24 @@ pub const FP8_SIDE_COL: u32 = 2;
 pub const FP8_SIDE_BOTH: u32 = 3;
 /// Of `fp8_side`.
 pub const FP8_SIDE_COPY: u32 = 4;
+/// C's `enum fp8_scaling`, which travels as an integer.
+pub type fp8_scaling = i32;
+/// Of `fp8_scaling`.
+pub const FP8_SCALING_UNQUANTIZED: i32 = 1;
+/// Of `fp8_scaling`.
+pub const FP8_SCALING_TENSOR: i32 = 2;
+/// Of `fp8_scaling`.
+pub const FP8_SCALING_ROW: i32 = 3;
+/// Of `fp8_scaling`.
+pub const FP8_SCALING_1X128: i32 = 4;
+/// Of `fp8_scaling`.
+pub const FP8_SCALING_128X128: i32 = 5;
+/// Of `fp8_scaling`.
+pub const FP8_SCALING_1X32: i32 = 6;
+/// Of `fp8_scaling`.
+pub const FP8_SCALING_32X32: i32 = 7;
+/// Of `fp8_scaling`.
+pub const FP8_SCALING_COPY: i32 = 8;
 /// C's `enum fp8_backend`, which travels as an integer.
 pub type fp8_backend = i32;
 /// Of `fp8_backend`.
@@ -216,24 +234,6 @@ pub const FP8_PRESET_BLOCK: i32 = 5;
 pub const FP8_PRESET_MX: i32 = 6;
 /// Of `fp8_preset`.
 pub const FP8_PRESET_MX_W2D: i32 = 7;
-/// C's `enum fp8_scaling`, which travels as an integer.
-pub type fp8_scaling = i32;
-/// Of `fp8_scaling`.
-pub const FP8_SCALING_UNQUANTIZED: i32 = 1;
-/// Of `fp8_scaling`.
-pub const FP8_SCALING_TENSOR: i32 = 2;
-/// Of `fp8_scaling`.
-pub const FP8_SCALING_ROW: i32 = 3;
-/// Of `fp8_scaling`.
-pub const FP8_SCALING_1X128: i32 = 4;
-/// Of `fp8_scaling`.
-pub const FP8_SCALING_128X128: i32 = 5;
-/// Of `fp8_scaling`.
-pub const FP8_SCALING_1X32: i32 = 6;
-/// Of `fp8_scaling`.
-pub const FP8_SCALING_32X32: i32 = 7;
-/// Of `fp8_scaling`.
-pub const FP8_SCALING_COPY: i32 = 8;
 /// C's `enum fp8_scale_rule`, which travels as an integer.
 pub type fp8_scale_rule = i32;
 /// Of `fp8_scale_rule`.
