@@ -134,6 +134,9 @@ mutable struct fp8_dispatch_plan end
 
 """
     fp8_error(; fields...)
+
+The calling thread's last failing call. Texts live until that thread's next failing call. A report: a caller with a
+ shorter struct gets what fits.
 """
 struct fp8_error
     struct_size::Csize_t
@@ -148,6 +151,8 @@ fp8_error(; struct_size = sizeof(fp8_error), status = 0, domain = 0, native_code
 Base.zero(::Type{fp8_error}) = fp8_error()
 """
     fp8_buffer(; fields...)
+
+A range of the caller's memory. Frozen: it never grows.
 """
 struct fp8_buffer
     data::Ptr{Cvoid}
@@ -158,6 +163,9 @@ fp8_buffer(; data = C_NULL, bytes = 0) =
 Base.zero(::Type{fp8_buffer}) = fp8_buffer()
 """
     fp8_tensor(; fields...)
+
+A view of an array. Frozen: it never grows. Strides are in elements and always explicit (fp8_tensor_compact() fills
+ them); a zero stride over an extent above 1 is refused by name.
 """
 struct fp8_tensor
     data::Ptr{Cvoid}
@@ -171,6 +179,18 @@ fp8_tensor(; data = C_NULL, dtype = 0, ndim = 0, shape = ntuple(_ -> zero(Int64)
 Base.zero(::Type{fp8_tensor}) = fp8_tensor()
 """
     fp8_qtensor(; fields...)
+
+A quantized matrix of `rows` x `cols`: up to two sides, each with its codes and its scales.
+
+ Scales are logical matrices with explicit strides. fp8_recipe_describe() gives the native strides, which every GEMM
+ reads as they are; any other strides are accepted and repacked in the workspace; U8 is taken as E8M0. Padding
+elements are always zero. Shapes, dtypes and native strides per scaling: recipes.
+
+ An unquantized side (BF16, F16) is a view of the source, set by fp8_quantize(), and costs no bytes: col is row with
+ swapped strides, and the source must outlive it. A COPY side has memory of its own (one for both sides if they are
+ placed together), for a source that is FP32, arrives by a collective, or dies early.
+
+ A call reads only the side that it needs: the other may be absent or dangling.
 """
 struct fp8_qtensor
     struct_size::Csize_t
@@ -188,6 +208,8 @@ fp8_qtensor(; struct_size = sizeof(fp8_qtensor), rows = 0, cols = 0, row_kind = 
 Base.zero(::Type{fp8_qtensor}) = fp8_qtensor()
 """
     fp8_allocator(; fields...)
+
+The caller's allocator: stream-ordered and sized, so that a framework's own pool can serve.
 """
 struct fp8_allocator
     struct_size::Csize_t
@@ -200,6 +222,8 @@ fp8_allocator(; struct_size = sizeof(fp8_allocator), user = C_NULL, alloc = C_NU
 Base.zero(::Type{fp8_allocator}) = fp8_allocator()
 """
     fp8_context_config(; fields...)
+
+How a context is made.
 """
 struct fp8_context_config
     struct_size::Csize_t
@@ -216,6 +240,8 @@ fp8_context_config(; struct_size = sizeof(fp8_context_config), backend = 0, devi
 Base.zero(::Type{fp8_context_config}) = fp8_context_config()
 """
     fp8_counters(; fields...)
+
+What a context has done so far. A report: a caller with a shorter struct gets what fits.
 """
 struct fp8_counters
     struct_size::Csize_t
@@ -232,6 +258,8 @@ fp8_counters(; struct_size = sizeof(fp8_counters), allocations = 0, launches = 0
 Base.zero(::Type{fp8_counters}) = fp8_counters()
 """
     fp8_recipe_config(; fields...)
+
+A recipe's fields. Zero is every field's default: the preset's value.
 """
 struct fp8_recipe_config
     struct_size::Csize_t
@@ -255,6 +283,9 @@ fp8_recipe_config(; struct_size = sizeof(fp8_recipe_config), preset = 0, activat
 Base.zero(::Type{fp8_recipe_config}) = fp8_recipe_config()
 """
     fp8_quantize_args(; fields...)
+
+Arguments of fp8_quantize() and fp8_amax(). Read during the call only; what they point to must live until the stream
+has passed it.
 """
 struct fp8_quantize_args
     struct_size::Csize_t
@@ -276,6 +307,8 @@ fp8_quantize_args(; struct_size = sizeof(fp8_quantize_args), x = C_NULL, q = C_N
 Base.zero(::Type{fp8_quantize_args}) = fp8_quantize_args()
 """
     fp8_gemm_args(; fields...)
+
+Arguments of fp8_gemm(). Read during the call only; what they point to must live until the stream has passed it.
 """
 struct fp8_gemm_args
     struct_size::Csize_t
@@ -294,6 +327,8 @@ fp8_gemm_args(; struct_size = sizeof(fp8_gemm_args), a = C_NULL, b = C_NULL, bia
 Base.zero(::Type{fp8_gemm_args}) = fp8_gemm_args()
 """
     fp8_linear_config(; fields...)
+
+How a linear is made.
 """
 struct fp8_linear_config
     struct_size::Csize_t
@@ -310,6 +345,9 @@ fp8_linear_config(; struct_size = sizeof(fp8_linear_config), in_features = 0, ou
 Base.zero(::Type{fp8_linear_config}) = fp8_linear_config()
 """
     fp8_linear_forward_args(; fields...)
+
+Arguments of fp8_linear_forward(). Read during the call only; what they point to must live until the stream has
+passed it.
 """
 struct fp8_linear_forward_args
     struct_size::Csize_t
@@ -331,6 +369,9 @@ fp8_linear_forward_args(; struct_size = sizeof(fp8_linear_forward_args), x = C_N
 Base.zero(::Type{fp8_linear_forward_args}) = fp8_linear_forward_args()
 """
     fp8_linear_backward_args(; fields...)
+
+Arguments of fp8_linear_backward(). Read during the call only; what they point to must live until the stream has
+passed it.
 """
 struct fp8_linear_backward_args
     struct_size::Csize_t
@@ -356,6 +397,9 @@ fp8_linear_backward_args(; struct_size = sizeof(fp8_linear_backward_args), dy = 
 Base.zero(::Type{fp8_linear_backward_args}) = fp8_linear_backward_args()
 """
     fp8_comm_ops(; fields...)
+
+A communicator of the caller's own. Callbacks come on the calling thread only (release: on the one that drops the
+last reference); a callback returns a status and never throws or unwinds. All but the first two may be NULL.
 """
 struct fp8_comm_ops
     struct_size::Csize_t
@@ -377,6 +421,8 @@ fp8_comm_ops(; struct_size = sizeof(fp8_comm_ops), user = C_NULL, rank = 0, size
 Base.zero(::Type{fp8_comm_ops}) = fp8_comm_ops()
 """
     fp8_param_config(; fields...)
+
+How a param is made.
 """
 struct fp8_param_config
     struct_size::Csize_t
@@ -392,6 +438,9 @@ fp8_param_config(; struct_size = sizeof(fp8_param_config), rows = 0, cols = 0, c
 Base.zero(::Type{fp8_param_config}) = fp8_param_config()
 """
     fp8_param_layout(; fields...)
+
+Sizes of a list of params; equal on every rank. The bytes of shard and gathered are opaque. A report: a caller with
+a shorter struct gets what fits.
 """
 struct fp8_param_layout
     struct_size::Csize_t
@@ -409,6 +458,9 @@ fp8_param_layout(; struct_size = sizeof(fp8_param_layout), amax_count = 0, amax_
 Base.zero(::Type{fp8_param_layout}) = fp8_param_layout()
 """
     fp8_param_args(; fields...)
+
+Arguments of the five calls: each reads or writes what its line names. All params of a list have one context and one
+ recipe.
 """
 struct fp8_param_args
     struct_size::Csize_t
@@ -428,6 +480,8 @@ fp8_param_args(; struct_size = sizeof(fp8_param_args), params = C_NULL, masters 
 Base.zero(::Type{fp8_param_args}) = fp8_param_args()
 """
     fp8_dispatch_config(; fields...)
+
+How a plan is made.
 """
 struct fp8_dispatch_config
     struct_size::Csize_t
@@ -447,6 +501,8 @@ fp8_dispatch_config(; struct_size = sizeof(fp8_dispatch_config), expert_ids = C_
 Base.zero(::Type{fp8_dispatch_config}) = fp8_dispatch_config()
 """
     fp8_combine_backward_args(; fields...)
+
+Arguments of fp8_combine_backward().
 """
 struct fp8_combine_backward_args
     struct_size::Csize_t
@@ -463,6 +519,10 @@ Base.zero(::Type{fp8_combine_backward_args}) = fp8_combine_backward_args()
 
 """
     fp8_status_name(status)
+
+The name of a status code, \"FP8_ERR_ARGUMENT\". [pure]
+ * `status`: any value
+ Returns a static text, also for unknown codes
 """
 function fp8_status_name(status)
     return ccall((:fp8_status_name, lib), Ptr{Cchar}, (Int32,), status)
@@ -470,6 +530,9 @@ end
 
 """
     fp8_last_error(error)
+
+Reads the calling thread's last error. [pure]
+ * `error`: started with FP8_INIT; nothing is written if it is NULL or its struct_size is 0
 """
 function fp8_last_error(error)
     return ccall((:fp8_last_error, lib), Cvoid, (Ptr{fp8_error},), error)
@@ -477,6 +540,9 @@ end
 
 """
     fp8_version()
+
+The version of the loaded library. [pure]
+ Returns major * 10000 + minor * 100 + patch; the headers' is in version.h
 """
 function fp8_version()
     return ccall((:fp8_version, lib), UInt32, ())
@@ -484,6 +550,9 @@ end
 
 """
     fp8_build_info()
+
+How the loaded library was built: version, compiler, build type, and which modules it knows. [pure]
+ Returns a static text of one line
 """
 function fp8_build_info()
     return ccall((:fp8_build_info, lib), Ptr{Cchar}, ())
@@ -491,6 +560,12 @@ end
 
 """
     fp8_struct_init(object, struct_size)
+
+Zeroes a sized struct and sets its struct_size. Every sized struct, in and out, starts with this, mostly through
+ FP8_INIT. The size is the caller's, so a newer library never writes beyond it; a zero field means its default.
+[pure]
+ * `object`: the struct, whose first field is `size_t struct_size`
+ * `struct_size`: its sizeof in the caller's headers
 """
 function fp8_struct_init(object, struct_size)
     return ccall((:fp8_struct_init, lib), Cvoid, (Ptr{Cvoid}, Csize_t), object, struct_size)
@@ -498,6 +573,10 @@ end
 
 """
     fp8_tensor_compact(t)
+
+Fills the strides of a row-major array without gaps, from ndim and shape. [pure]
+ * `t`: ndim 0 to 4, shape not negative
+ Returns FP8_OK, or FP8_ERR_ARGUMENT
 """
 function fp8_tensor_compact(t)
     check(ccall((:fp8_tensor_compact, lib), Int32, (Ptr{fp8_tensor},), t))
@@ -506,6 +585,12 @@ end
 
 """
     fp8_qtensor_bytes(q, sides)
+
+Bytes that these sides need in fp8_qtensor_place(). [pure]
+ * `q`: described; pointers are not read
+ * `sides`: bits of enum fp8_side
+ * `bytes`: 0 for sides that are absent or are views
+ Returns FP8_OK, or FP8_ERR_ARGUMENT
 """
 function fp8_qtensor_bytes(q, sides)
     bytes = Ref{UInt64}(0)
@@ -515,6 +600,13 @@ end
 
 """
     fp8_qtensor_place(q, sides, memory)
+
+Lays the parts of these sides into memory, each at a multiple of 256 bytes from its start. Place row and column
+apart so that one may be freed before the other. [pure]
+ * `q`: described; its data pointers are set
+ * `sides`: bits of enum fp8_side
+ * `memory`: at least fp8_qtensor_bytes() long, aligned to 16 bytes, of the context's device
+ Returns FP8_OK, or FP8_ERR_ARGUMENT: too short, misaligned, a side that is absent
 """
 function fp8_qtensor_place(q, sides, memory)
     check(ccall((:fp8_qtensor_place, lib), Int32, (Ptr{fp8_qtensor}, UInt32, Ptr{fp8_buffer}), q, sides, memory))
@@ -523,6 +615,13 @@ end
 
 """
     fp8_qtensor_slice(q, first, rows, slice)
+
+A view of a range of rows, both sides. [pure]
+ * `q`: described and placed
+ * `first`: the first row: at a tile's start where tiles run along rows
+ * `rows`: how many; where tiles run along rows, whole tiles unless the range ends with q
+ * `slice`: started with FP8_INIT; points into q's memory
+ Returns FP8_OK, or FP8_ERR_ARGUMENT: outside q, or a tile would be cut
 """
 function fp8_qtensor_slice(q, first, rows, slice)
     check(ccall((:fp8_qtensor_slice, lib), Int32, (Ptr{fp8_qtensor}, Int64, Int64, Ptr{fp8_qtensor}), q, first, rows, slice))
@@ -531,6 +630,12 @@ end
 
 """
     fp8_context_create(config)
+
+Makes a context. A CUDA context loads the CUDA module at this call. [shared] [waits]
+ * `config`: NULL = all defaults
+ * `context`: to be destroyed by fp8_context_destroy()
+ Returns FP8_OK; FP8_ERR_UNSUPPORTED: no such device or module, with every place that was looked in;
+FP8_ERR_ARGUMENT; FP8_ERR_IO or FP8_ERR_BACKEND: a module or driver that is there and broken
 """
 function fp8_context_create(config)
     context = Ref{Ptr{fp8_context}}(C_NULL)
@@ -540,6 +645,12 @@ end
 
 """
     fp8_context_query(context, what)
+
+Asks for one number. [shared]
+ * `context`: the context
+ * `what`: enum fp8_query
+ * `value`: the answer
+ Returns FP8_OK, or FP8_ERR_ARGUMENT for an unknown question
 """
 function fp8_context_query(context, what)
     value = Ref{Int64}(0)
@@ -549,6 +660,13 @@ end
 
 """
     fp8_context_explain(context)
+
+A text for people: the implementations of each operation in the order they are tried, and why one declined. [shared]
+ * `context`: the context
+ * `text`: receives the text; NULL asks for `needed` only
+ * `bytes`: room in text
+ * `needed`: bytes of the whole text with its final 0; may be NULL
+ Returns FP8_OK, or FP8_ERR_ARGUMENT if the room is too small
 """
 function fp8_context_explain(context)
     text = Vector{UInt8}(undef, 65536)
@@ -559,6 +677,11 @@ end
 
 """
     fp8_context_counters(context, counters)
+
+Reads the counters. [shared]
+ * `context`: the context
+ * `counters`: started with FP8_INIT
+ Returns FP8_OK, or FP8_ERR_ARGUMENT
 """
 function fp8_context_counters(context, counters)
     check(ccall((:fp8_context_counters, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_counters}), context, counters))
@@ -567,6 +690,9 @@ end
 
 """
     fp8_context_destroy(context)
+
+Drops the caller's reference; never waits. [shared]
+ * `context`: NULL is ignored
 """
 function fp8_context_destroy(context)
     return ccall((:fp8_context_destroy, lib), Cvoid, (Ptr{fp8_context},), context)
@@ -574,6 +700,14 @@ end
 
 """
     fp8_buffer_alloc(context, bytes, buffer, stream)
+
+Allocates memory of the context's device, aligned to 256 bytes, so that no language needs a CUDA binding of its own
+to hold a tensor. Allowed under FP8_CONTEXT_NO_ALLOC. [shared] [stream]
+ * `context`: the context
+ * `bytes`: 0 gives an empty buffer
+ * `buffer`: to be freed by fp8_buffer_free()
+ * `stream`: the memory is usable by work enqueued on it from now on
+ Returns FP8_OK, FP8_ERR_NO_MEMORY or FP8_ERR_ARGUMENT
 """
 function fp8_buffer_alloc(context, bytes, buffer, stream)
     check(ccall((:fp8_buffer_alloc, lib), Int32, (Ptr{fp8_context}, UInt64, Ptr{fp8_buffer}, Ptr{Cvoid}), context, bytes, buffer, stream))
@@ -582,6 +716,14 @@ end
 
 """
     fp8_buffer_copy(context, dst, src, bytes, stream)
+
+Copies bytes between host and device memory, either way. [shared] [stream]
+ * `context`: the context
+ * `dst`: destination
+ * `src`: source; must not overlap dst
+ * `bytes`: how many
+ * `stream`: the stream; host memory must live until it has passed the copy
+ Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_BACKEND
 """
 function fp8_buffer_copy(context, dst, src, bytes, stream)
     check(ccall((:fp8_buffer_copy, lib), Int32, (Ptr{fp8_context}, Ptr{Cvoid}, Ptr{Cvoid}, UInt64, Ptr{Cvoid}), context, dst, src, bytes, stream))
@@ -590,6 +732,13 @@ end
 
 """
     fp8_buffer_zero(context, dst, bytes, stream)
+
+Zeroes device memory: statistics, gradients. [shared] [stream]
+ * `context`: the context
+ * `dst`: the memory
+ * `bytes`: how many
+ * `stream`: the stream
+ Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_BACKEND
 """
 function fp8_buffer_zero(context, dst, bytes, stream)
     check(ccall((:fp8_buffer_zero, lib), Int32, (Ptr{fp8_context}, Ptr{Cvoid}, UInt64, Ptr{Cvoid}), context, dst, bytes, stream))
@@ -598,6 +747,11 @@ end
 
 """
     fp8_buffer_free(context, buffer, stream)
+
+Frees a buffer once the stream has passed this point, and empties it. [shared] [stream]
+ * `context`: the context that allocated it
+ * `buffer`: NULL and empty buffers are ignored
+ * `stream`: the stream of its last use
 """
 function fp8_buffer_free(context, buffer, stream)
     return ccall((:fp8_buffer_free, lib), Cvoid, (Ptr{fp8_context}, Ptr{fp8_buffer}, Ptr{Cvoid}), context, buffer, stream)
@@ -605,6 +759,11 @@ end
 
 """
     fp8_stream_create(context)
+
+Makes a stream of the context's device; NULL on the CPU. [shared]
+ * `context`: the context
+ * `stream`: to be destroyed by fp8_stream_destroy()
+ Returns FP8_OK, or FP8_ERR_BACKEND
 """
 function fp8_stream_create(context)
     stream = Ref{Ptr{Cvoid}}(C_NULL)
@@ -614,6 +773,11 @@ end
 
 """
     fp8_stream_sync(context, stream)
+
+Waits until the stream is empty. [shared] [waits]
+ * `context`: the context
+ * `stream`: the stream
+ Returns FP8_OK, or FP8_ERR_BACKEND: also a fault of work that was enqueued before
 """
 function fp8_stream_sync(context, stream)
     check(ccall((:fp8_stream_sync, lib), Int32, (Ptr{fp8_context}, Ptr{Cvoid}), context, stream))
@@ -622,6 +786,12 @@ end
 
 """
     fp8_stream_wait(context, stream, other)
+
+What is enqueued on `stream` from now on starts after what `other` holds now. [shared] [stream]
+ * `context`: the context
+ * `stream`: the stream that waits
+ * `other`: the stream that is waited for
+ Returns FP8_OK, or FP8_ERR_BACKEND
 """
 function fp8_stream_wait(context, stream, other)
     check(ccall((:fp8_stream_wait, lib), Int32, (Ptr{fp8_context}, Ptr{Cvoid}, Ptr{Cvoid}), context, stream, other))
@@ -630,6 +800,10 @@ end
 
 """
     fp8_stream_destroy(context, stream)
+
+Destroys a stream made by fp8_stream_create(). [shared]
+ * `context`: the context
+ * `stream`: NULL is ignored
 """
 function fp8_stream_destroy(context, stream)
     return ccall((:fp8_stream_destroy, lib), Cvoid, (Ptr{fp8_context}, Ptr{Cvoid}), context, stream)
@@ -637,6 +811,11 @@ end
 
 """
     fp8_recipe_config_preset(preset, config)
+
+Fills a config with a preset's resolved fields. [pure]
+ * `preset`: enum fp8_preset
+ * `config`: started with FP8_INIT
+ Returns FP8_OK, or FP8_ERR_ARGUMENT for an unknown preset
 """
 function fp8_recipe_config_preset(preset, config)
     check(ccall((:fp8_recipe_config_preset, lib), Int32, (Int32, Ptr{fp8_recipe_config}), preset, config))
@@ -645,6 +824,12 @@ end
 
 """
     fp8_recipe_create(config)
+
+Makes a recipe. Pairs of operands that no GEMM multiplies are refused here, not later. [pure]
+ * `config`: preset, and fields that differ from it
+ * `recipe`: to be destroyed by fp8_recipe_destroy()
+ Returns FP8_OK; FP8_ERR_ARGUMENT for values out of range; FP8_ERR_UNSUPPORTED for legal values that are not offered,
+ with the reason
 """
 function fp8_recipe_create(config)
     recipe = Ref{Ptr{fp8_recipe}}(C_NULL)
@@ -654,6 +839,11 @@ end
 
 """
     fp8_recipe_query(recipe, resolved)
+
+Reads a recipe back, every field resolved. [pure]
+ * `recipe`: the recipe
+ * `resolved`: started with FP8_INIT
+ Returns FP8_OK, or FP8_ERR_ARGUMENT
 """
 function fp8_recipe_query(recipe, resolved)
     check(ccall((:fp8_recipe_query, lib), Int32, (Ptr{fp8_recipe}, Ptr{fp8_recipe_config}), recipe, resolved))
@@ -662,6 +852,13 @@ end
 
 """
     fp8_recipe_to_string(recipe)
+
+Writes the canonical, versioned text of a recipe; fp8_recipe_from_string() reads it back to the same recipe. [pure]
+ * `recipe`: the recipe
+ * `text`: receives the text; NULL asks for `needed` only
+ * `bytes`: room in text
+ * `needed`: bytes of the text with its final 0; may be NULL
+ Returns FP8_OK, or FP8_ERR_ARGUMENT if the room is too small
 """
 function fp8_recipe_to_string(recipe)
     text = Vector{UInt8}(undef, 65536)
@@ -672,6 +869,12 @@ end
 
 """
     fp8_recipe_from_string(text)
+
+Makes a recipe from its text: the canonical form, a preset's name, or a name that Megatron and Transformer Engine
+users know (tensorwise, delayed, blockwise, mxfp8). [pure]
+ * `text`: the text
+ * `recipe`: to be destroyed by fp8_recipe_destroy()
+ Returns FP8_OK; FP8_ERR_ARGUMENT with the place in the text; FP8_ERR_UNSUPPORTED as fp8_recipe_create()
 """
 function fp8_recipe_from_string(text)
     recipe = Ref{Ptr{fp8_recipe}}(C_NULL)
@@ -681,6 +884,17 @@ end
 
 """
     fp8_recipe_describe(recipe, context, role, rows, cols, sides, q)
+
+Describes a matrix under a recipe: kinds, dtypes, shapes and native strides of each side, data NULL. Unquantized
+roles and GEMMs outside the coverage give UNQUANTIZED (or COPY) sides in BF16. [pure]
+ * `recipe`: the recipe
+ * `context`: what suits this device; NULL = portable
+ * `role`: enum fp8_role
+ * `rows`: rows of the matrix, 0 or more
+ * `cols`: columns of the matrix, 0 or more
+ * `sides`: bits of enum fp8_side; FP8_SIDE_COPY gives unquantized sides memory of their own
+ * `q`: started with FP8_INIT; place it with fp8_qtensor_place()
+ Returns FP8_OK, or FP8_ERR_ARGUMENT
 """
 function fp8_recipe_describe(recipe, context, role, rows, cols, sides, q)
     check(ccall((:fp8_recipe_describe, lib), Int32, (Ptr{fp8_recipe}, Ptr{fp8_context}, Int32, Int64, Int64, UInt32, Ptr{fp8_qtensor}), recipe, context, role, rows, cols, sides, q))
@@ -689,6 +903,9 @@ end
 
 """
     fp8_recipe_destroy(recipe)
+
+Drops the caller's reference; linears and params that use the recipe keep theirs. [pure]
+ * `recipe`: NULL is ignored
 """
 function fp8_recipe_destroy(recipe)
     return ccall((:fp8_recipe_destroy, lib), Cvoid, (Ptr{fp8_recipe},), recipe)
@@ -696,6 +913,13 @@ end
 
 """
     fp8_quantize_workspace(c, r, args)
+
+Workspace of fp8_quantize() and fp8_amax(). Reads shapes, strides and kinds only: pointers may be NULL. [pure]
+ * `c`: the context
+ * `r`: the recipe
+ * `args`: as for the call
+ * `bytes`: enough for every legal alignment
+ Returns FP8_OK, or what the call would refuse
 """
 function fp8_quantize_workspace(c, r, args)
     bytes = Ref{UInt64}(0)
@@ -705,6 +929,16 @@ end
 
 """
     fp8_quantize(c, r, args, stream)
+
+Quantizes x into the sides of q: scale from the amax of each block (S1 to S4), code = sat(x * multiplier) (S5). NaN
+ becomes 0x7F, infinities the largest value; the statistics count them. Both sides are made in one call, the column
+side from x itself, never from the row side's codes, save where it is their exact transpose (TENSOR, 2D). [shared]
+[stream]
+ * `c`: the context
+ * `r`: the recipe that described q
+ * `args`: the arguments
+ * `stream`: the stream
+ Returns FP8_OK; FP8_ERR_ARGUMENT with tensor, dimension, value and rule; FP8_ERR_UNSUPPORTED; FP8_ERR_NO_ALLOC
 """
 function fp8_quantize(c, r, args, stream)
     check(ccall((:fp8_quantize, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_recipe}, Ptr{fp8_quantize_args}, Ptr{Cvoid}), c, r, args, stream))
@@ -713,6 +947,14 @@ end
 
 """
     fp8_amax(c, r, args, stream)
+
+x to amax and amax_col only, so that a group can reduce them before fp8_quantize() with FP8_AMAX_GIVEN. NaN is
+ignored. [shared] [stream]
+ * `c`: the context
+ * `r`: the recipe
+ * `args`: as for fp8_quantize(); kinds come from q, whose data may be NULL; the same workspace
+ * `stream`: the stream
+ Returns as fp8_quantize()
 """
 function fp8_amax(c, r, args, stream)
     check(ccall((:fp8_amax, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_recipe}, Ptr{fp8_quantize_args}, Ptr{Cvoid}), c, r, args, stream))
@@ -721,6 +963,14 @@ end
 
 """
     fp8_dequantize(c, q, side, x, stream)
+
+Values of one side: code * scale in FP32, then rounded to x's dtype (S6). [shared] [stream]
+ * `c`: the context
+ * `q`: the quantized matrix
+ * `side`: FP8_SIDE_ROW or FP8_SIDE_COL
+ * `x`: F32, BF16 or F16, [rows, cols] from either side
+ * `stream`: the stream
+ Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_UNSUPPORTED
 """
 function fp8_dequantize(c, q, side, x, stream)
     check(ccall((:fp8_dequantize, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_qtensor}, UInt32, Ptr{fp8_tensor}, Ptr{Cvoid}), c, q, side, x, stream))
@@ -729,6 +979,19 @@ end
 
 """
     fp8_requantize(c, r, q, other_side, workspace, stream)
+
+Makes the side that is missing from the values of the side that is there: the exact transpose where one exists
+(TENSOR, 2D), else a double quantization, which with power-of-two scales is exact for every element that is normal in
+both grids
+ (numerics). [shared] [stream]
+ * `c`: the context
+ * `r`: the recipe
+ * `q`: has the source side
+ * `other_side`: described and placed, the other side alone; may be q, with both sides placed (row is the
+source)
+ * `workspace`: fp8_requantize_workspace() bytes; NULL = from the context's allocator, counted
+ * `stream`: the stream
+ Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_NO_ALLOC
 """
 function fp8_requantize(c, r, q, other_side, workspace, stream)
     check(ccall((:fp8_requantize, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_recipe}, Ptr{fp8_qtensor}, Ptr{fp8_qtensor}, Ptr{fp8_buffer}, Ptr{Cvoid}), c, r, q, other_side, workspace, stream))
@@ -737,6 +1000,14 @@ end
 
 """
     fp8_requantize_workspace(c, r, q, other_side)
+
+Workspace of fp8_requantize(). [pure]
+ * `c`: the context
+ * `r`: the recipe
+ * `q`: as for the call; pointers are not read
+ * `other_side`: as for the call; pointers are not read
+ * `bytes`: enough for every legal alignment
+ Returns FP8_OK, or what the call would refuse
 """
 function fp8_requantize_workspace(c, r, q, other_side)
     bytes = Ref{UInt64}(0)
@@ -746,6 +1017,13 @@ end
 
 """
     fp8_transpose(c, src, dst, stream)
+
+dst[j, i] = src[i, j], elements of 1, 2 or 4 bytes, any strides without zeros. [shared] [stream]
+ * `c`: the context
+ * `src`: a matrix
+ * `dst`: a matrix of the same dtype and swapped shape; must not overlap src
+ * `stream`: the stream
+ Returns FP8_OK or FP8_ERR_ARGUMENT
 """
 function fp8_transpose(c, src, dst, stream)
     check(ccall((:fp8_transpose, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_tensor}, Ptr{fp8_tensor}, Ptr{Cvoid}), c, src, dst, stream))
@@ -754,6 +1032,16 @@ end
 
 """
     fp8_cast(c, src, scale, saturate, dst, stream)
+
+dst = round(src * scale), to nearest even, one multiplication in FP32. Any of F32, BF16, F16, E4M3, E5M2 to any.
+[shared] [stream]
+ * `c`: the context
+ * `src`: the source
+ * `scale`: F32[1], a multiplier in device memory; NULL = 1
+ * `saturate`: not 0: beyond the range of an FP8 dst gives its largest value; 0: NaN for E4M3, infinity for E5M2
+ * `dst`: of the same shape
+ * `stream`: the stream
+ Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_UNSUPPORTED
 """
 function fp8_cast(c, src, scale, saturate, dst, stream)
     check(ccall((:fp8_cast, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_tensor}, Ptr{fp8_tensor}, Int32, Ptr{fp8_tensor}, Ptr{Cvoid}), c, src, scale, saturate, dst, stream))
@@ -762,6 +1050,14 @@ end
 
 """
     fp8_measure_workspace(c, x, q, side)
+
+Workspace of fp8_measure(). [pure]
+ * `c`: the context
+ * `x`: as for the call; pointers are not read
+ * `q`: as for the call; pointers are not read
+ * `side`: as for the call
+ * `bytes`: enough for every legal alignment
+ Returns FP8_OK, or what the call would refuse
 """
 function fp8_measure_workspace(c, x, q, side)
     bytes = Ref{UInt64}(0)
@@ -771,6 +1067,17 @@ end
 
 """
     fp8_measure(c, x, q, side, sums, workspace, stream)
+
+Measures what quantization lost: with x' the dequantized values and e = x - x', the sums x.x, e.e, x.x' and max|e|
+in FP64. SQNR in dB is 10 log10(x.x / e.e). [shared] [stream]
+ * `c`: the context
+ * `x`: the source of q, [rows, cols]
+ * `q`: the quantized matrix
+ * `side`: FP8_SIDE_ROW or FP8_SIDE_COL
+ * `sums`: F64[4]: x.x, e.e, x.x', max|e|
+ * `workspace`: fp8_measure_workspace() bytes; NULL = from the context's allocator, counted
+ * `stream`: the stream
+ Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_NO_ALLOC
 """
 function fp8_measure(c, x, q, side, sums, workspace, stream)
     check(ccall((:fp8_measure, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_tensor}, Ptr{fp8_qtensor}, UInt32, Ptr{fp8_tensor}, Ptr{fp8_buffer}, Ptr{Cvoid}), c, x, q, side, sums, workspace, stream))
@@ -779,6 +1086,12 @@ end
 
 """
     fp8_gemm_workspace(c, args)
+
+Workspace of fp8_gemm(). Reads shapes, strides and kinds only: pointers may be NULL. [pure]
+ * `c`: the context
+ * `args`: as for the call
+ * `bytes`: enough for every legal alignment
+ Returns FP8_OK, or what the call would refuse
 """
 function fp8_gemm_workspace(c, args)
     bytes = Ref{UInt64}(0)
@@ -788,6 +1101,15 @@ end
 
 """
     fp8_gemm(c, args, stream)
+
+Multiplies. The reference implementation sums each block of K exactly and rounds once a block (S7 of numerics);
+ every other one meets an error bound against FP64 of the dequantized operands. The same bits for the same library
+ version, device model, thread count and shapes. [shared] [stream]
+ * `c`: the context
+ * `args`: the arguments
+ * `stream`: the stream
+ Returns FP8_OK; FP8_ERR_ARGUMENT with tensor, dimension, value and rule; FP8_ERR_UNSUPPORTED with every
+implementation's reason; FP8_ERR_NO_ALLOC; FP8_ERR_BACKEND
 """
 function fp8_gemm(c, args, stream)
     check(ccall((:fp8_gemm, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_gemm_args}, Ptr{Cvoid}), c, args, stream))
@@ -796,6 +1118,12 @@ end
 
 """
     fp8_linear_create(context, config)
+
+Makes a linear. [shared]
+ * `context`: a reference is kept
+ * `config`: the configuration
+ * `linear`: to be destroyed by fp8_linear_destroy()
+ Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_UNSUPPORTED
 """
 function fp8_linear_create(context, config)
     linear = Ref{Ptr{fp8_linear}}(C_NULL)
@@ -805,6 +1133,14 @@ end
 
 """
     fp8_linear_describe(linear, role, rows, sides, q)
+
+Describes one of the linear's matrices, as fp8_recipe_describe(). saved_x and saved_dy: FP8_SIDE_COL. [pure]
+ * `linear`: the linear
+ * `role`: enum fp8_role: weight [out, in], activation [rows, in], gradient [rows, out]
+ * `rows`: tokens; ignored for the weight
+ * `sides`: bits of enum fp8_side
+ * `q`: started with FP8_INIT
+ Returns FP8_OK or FP8_ERR_ARGUMENT
 """
 function fp8_linear_describe(linear, role, rows, sides, q)
     check(ccall((:fp8_linear_describe, lib), Int32, (Ptr{fp8_linear}, Int32, Int64, UInt32, Ptr{fp8_qtensor}), linear, role, rows, sides, q))
@@ -813,6 +1149,14 @@ end
 
 """
     fp8_linear_workspace(linear, rows, gemms)
+
+Workspace that is enough for every legal call with up to `rows` tokens (0 too), and for fp8_quantize() of its x, dy
+and w; one call at a time. [pure]
+ * `linear`: the linear
+ * `rows`: the most tokens of a call
+ * `gemms`: bits of enum fp8_gemm_kind; 0 = all
+ * `bytes`: enough for every legal alignment
+ Returns FP8_OK or FP8_ERR_ARGUMENT
 """
 function fp8_linear_workspace(linear, rows, gemms)
     bytes = Ref{UInt64}(0)
@@ -822,6 +1166,13 @@ end
 
 """
     fp8_linear_prepare(linear, rows, gemms)
+
+Builds plans, loads lazy modules and sets kernel attributes, so that capture into a graph and NO_ALLOC start warm.
+ [shared] [waits]
+ * `linear`: the linear
+ * `rows`: tokens of the calls to come
+ * `gemms`: bits of enum fp8_gemm_kind; 0 = all
+ Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_BACKEND
 """
 function fp8_linear_prepare(linear, rows, gemms)
     check(ccall((:fp8_linear_prepare, lib), Int32, (Ptr{fp8_linear}, Int64, UInt32), linear, rows, gemms))
@@ -830,6 +1181,13 @@ end
 
 """
     fp8_linear_forward(linear, args, stream)
+
+y = x . w^T + bias. [shared] [stream]
+ * `linear`: the linear
+ * `args`: the arguments
+ * `stream`: the stream
+ Returns FP8_OK; FP8_ERR_ARGUMENT with tensor, dimension, value and rule; FP8_ERR_UNSUPPORTED; FP8_ERR_NO_ALLOC;
+ FP8_ERR_BACKEND
 """
 function fp8_linear_forward(linear, args, stream)
     check(ccall((:fp8_linear_forward, lib), Int32, (Ptr{fp8_linear}, Ptr{fp8_linear_forward_args}, Ptr{Cvoid}), linear, args, stream))
@@ -838,6 +1196,12 @@ end
 
 """
     fp8_linear_backward(linear, args, stream)
+
+dx = dy . w, dw = dy^T . x, dbias = column sums of dy: those that are asked for. [shared] [stream]
+ * `linear`: the linear
+ * `args`: the arguments
+ * `stream`: the stream
+ Returns as fp8_linear_forward()
 """
 function fp8_linear_backward(linear, args, stream)
     check(ccall((:fp8_linear_backward, lib), Int32, (Ptr{fp8_linear}, Ptr{fp8_linear_backward_args}, Ptr{Cvoid}), linear, args, stream))
@@ -846,6 +1210,10 @@ end
 
 """
     fp8_linear_destroy(linear)
+
+Drops the caller's reference; never waits. Work on a stream is not touched: it needs the tensors, not the linear.
+ [shared]
+ * `linear`: NULL is ignored
 """
 function fp8_linear_destroy(linear)
     return ccall((:fp8_linear_destroy, lib), Cvoid, (Ptr{fp8_linear},), linear)
@@ -853,6 +1221,11 @@ end
 
 """
     fp8_comm_create(ops)
+
+Makes a communicator from callbacks. [pure]
+ * `ops`: copied
+ * `comm`: to be destroyed by fp8_comm_destroy()
+ Returns FP8_OK or FP8_ERR_ARGUMENT
 """
 function fp8_comm_create(ops)
     comm = Ref{Ptr{fp8_comm}}(C_NULL)
@@ -862,6 +1235,12 @@ end
 
 """
     fp8_comm_create_local(size, comms)
+
+Makes a group whose ranks are threads of this process. A rank blocks its caller until the peers arrive, so one
+thread never drives two ranks. [pure]
+ * `size`: ranks
+ * `comms`: array of `size`: one for each thread
+ Returns FP8_OK or FP8_ERR_ARGUMENT
 """
 function fp8_comm_create_local(size, comms)
     check(ccall((:fp8_comm_create_local, lib), Int32, (Int32, Ptr{Ptr{fp8_comm}}), size, comms))
@@ -870,6 +1249,12 @@ end
 
 """
     fp8_comm_create_nccl(nccl_comm)
+
+Borrows an ncclComm_t: it must outlive the communicator, and is never aborted. Needs the copy of NCCL that made it
+in the process. [pure]
+ * `nccl_comm`: an ncclComm_t
+ * `comm`: to be destroyed by fp8_comm_destroy()
+ Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_COMM
 """
 function fp8_comm_create_nccl(nccl_comm)
     comm = Ref{Ptr{fp8_comm}}(C_NULL)
@@ -879,6 +1264,10 @@ end
 
 """
     fp8_comm_nccl_id(id)
+
+A new id for fp8_comm_create_nccl_rank(), made on one rank and handed to the others. [shared]
+ * `id`: 128 bytes
+ Returns FP8_OK, FP8_ERR_UNSUPPORTED or FP8_ERR_COMM
 """
 function fp8_comm_nccl_id(id)
     check(ccall((:fp8_comm_nccl_id, lib), Int32, (Ptr{UInt8},), id))
@@ -887,6 +1276,14 @@ end
 
 """
     fp8_comm_create_nccl_rank(context, id, rank, size)
+
+Makes an NCCL communicator that libfp8 owns: it may be aborted. [waits] for all ranks
+ * `context`: a CUDA context: its device
+ * `id`: 128 bytes of fp8_comm_nccl_id(), equal on all ranks
+ * `rank`: this rank
+ * `size`: ranks
+ * `comm`: to be destroyed by fp8_comm_destroy()
+ Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_COMM
 """
 function fp8_comm_create_nccl_rank(context, id, rank, size)
     comm = Ref{Ptr{fp8_comm}}(C_NULL)
@@ -896,6 +1293,13 @@ end
 
 """
     fp8_comm_query(comm)
+
+Rank, size and capabilities. [pure]
+ * `comm`: the communicator
+ * `rank`: may be NULL
+ * `size`: may be NULL
+ * `caps`: bits of enum fp8_comm_caps; may be NULL
+ Returns FP8_OK or FP8_ERR_ARGUMENT
 """
 function fp8_comm_query(comm)
     rank = Ref{Int32}(0)
@@ -907,6 +1311,10 @@ end
 
 """
     fp8_comm_status(comm)
+
+Polls for asynchronous faults. [shared]
+ * `comm`: the communicator
+ Returns FP8_OK, or FP8_ERR_COMM
 """
 function fp8_comm_status(comm)
     check(ccall((:fp8_comm_status, lib), Int32, (Ptr{fp8_comm},), comm))
@@ -915,6 +1323,12 @@ end
 
 """
     fp8_comm_wait(comm, stream, timeout_ms)
+
+Waits for the stream, for a fault or for the timeout. [serial] [waits]
+ * `comm`: the communicator
+ * `stream`: the stream
+ * `timeout_ms`: milliseconds; negative = no limit
+ Returns FP8_OK: the stream is empty; FP8_ERR_COMM: a fault, or the time is over
 """
 function fp8_comm_wait(comm, stream, timeout_ms)
     check(ccall((:fp8_comm_wait, lib), Int32, (Ptr{fp8_comm}, Ptr{Cvoid}, Int64), comm, stream, timeout_ms))
@@ -923,6 +1337,13 @@ end
 
 """
     fp8_comm_check(comm, what, bytes, count)
+
+Checks that all ranks agree on some bytes. [serial] [waits]
+ * `comm`: the communicator
+ * `what`: their name, for the message
+ * `bytes`: host memory
+ * `count`: how many
+ Returns FP8_OK, or FP8_ERR_COMM naming who differs
 """
 function fp8_comm_check(comm, what, bytes, count)
     check(ccall((:fp8_comm_check, lib), Int32, (Ptr{fp8_comm}, Ptr{Cchar}, Ptr{Cvoid}, UInt64), comm, what, bytes, count))
@@ -931,6 +1352,9 @@ end
 
 """
     fp8_comm_destroy(comm)
+
+Destroys a rank's end; never waits: an owned communicator is aborted, so call fp8_comm_wait() first.
+ * `comm`: NULL is ignored
 """
 function fp8_comm_destroy(comm)
     return ccall((:fp8_comm_destroy, lib), Cvoid, (Ptr{fp8_comm},), comm)
@@ -938,6 +1362,12 @@ end
 
 """
     fp8_param_create(context, config)
+
+Makes a param. [shared]
+ * `context`: a reference is kept
+ * `config`: the configuration
+ * `param`: to be destroyed by fp8_param_destroy()
+ Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_UNSUPPORTED
 """
 function fp8_param_create(context, config)
     param = Ref{Ptr{fp8_param}}(C_NULL)
@@ -947,6 +1377,9 @@ end
 
 """
     fp8_param_destroy(param)
+
+Drops the caller's reference; never waits. [shared]
+ * `param`: NULL is ignored
 """
 function fp8_param_destroy(param)
     return ccall((:fp8_param_destroy, lib), Cvoid, (Ptr{fp8_param},), param)
@@ -954,6 +1387,13 @@ end
 
 """
     fp8_param_sizes(params, count, sides, layout)
+
+Sizes for a list of params. [pure]
+ * `params`: host array of `count`
+ * `count`: params in the list
+ * `sides`: bits of enum fp8_side: what gathered will hold
+ * `layout`: started with FP8_INIT
+ Returns FP8_OK or FP8_ERR_ARGUMENT
 """
 function fp8_param_sizes(params, count, sides, layout)
     check(ccall((:fp8_param_sizes, lib), Int32, (Ptr{Ptr{fp8_param}}, Int32, UInt32, Ptr{fp8_param_layout}), params, count, sides, layout))
@@ -962,6 +1402,13 @@ end
 
 """
     fp8_param_check(c, comm, params, count)
+
+Checks once, at setup, that recipes, shapes, cuts and order agree on all ranks. [serial] [waits]
+ * `c`: the context
+ * `comm`: the communicator
+ * `params`: host array of `count`
+ * `count`: params in the list
+ Returns FP8_OK; FP8_ERR_COMM naming who differs
 """
 function fp8_param_check(c, comm, params, count)
     check(ccall((:fp8_param_check, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_comm}, Ptr{Ptr{fp8_param}}, Int32), c, comm, params, count))
@@ -970,6 +1417,12 @@ end
 
 """
     fp8_param_amax(c, args, stream)
+
+masters to amax, this rank's part (0 where it owns no element of a block): now max-reduce it. [shared] [stream]
+ * `c`: the context
+ * `args`: reads masters, writes amax
+ * `stream`: the stream
+ Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_NO_ALLOC
 """
 function fp8_param_amax(c, args, stream)
     check(ccall((:fp8_param_amax, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_param_args}, Ptr{Cvoid}), c, args, stream))
@@ -978,6 +1431,12 @@ end
 
 """
     fp8_param_cast(c, args, stream)
+
+masters and reduced amax to shard, the codes of the owned elements: now gather it. [shared] [stream]
+ * `c`: the context
+ * `args`: reads masters and amax, writes shard
+ * `stream`: the stream
+ Returns as fp8_param_amax()
 """
 function fp8_param_cast(c, args, stream)
     check(ccall((:fp8_param_cast, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_param_args}, Ptr{Cvoid}), c, args, stream))
@@ -986,6 +1445,13 @@ end
 
 """
     fp8_param_assemble(c, args, stream)
+
+gathered and amax to the sides of full. With gathered NULL: the column side from full's own row side (not ROW, MX).
+ [shared] [stream]
+ * `c`: the context
+ * `args`: reads gathered and amax, writes full
+ * `stream`: the stream
+ Returns as fp8_param_amax()
 """
 function fp8_param_assemble(c, args, stream)
     check(ccall((:fp8_param_assemble, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_param_args}, Ptr{Cvoid}), c, args, stream))
@@ -994,6 +1460,13 @@ end
 
 """
     fp8_param_quantize(c, comm, args, stream)
+
+masters to amax and shard: one packed all-reduce(max), then the cast of the owned bytes. [serial] [stream]
+ * `c`: the context
+ * `comm`: the communicator
+ * `args`: reads masters, writes amax and shard
+ * `stream`: the stream
+ Returns as fp8_param_amax(), or FP8_ERR_COMM
 """
 function fp8_param_quantize(c, comm, args, stream)
     check(ccall((:fp8_param_quantize, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_comm}, Ptr{fp8_param_args}, Ptr{Cvoid}), c, comm, args, stream))
@@ -1002,6 +1475,13 @@ end
 
 """
     fp8_param_gather(c, comm, args, stream)
+
+shard and amax to the sides of full: one all-gather, owned bytes only. [serial] [stream]
+ * `c`: the context
+ * `comm`: the communicator
+ * `args`: reads shard and amax, writes full
+ * `stream`: the stream
+ Returns as fp8_param_amax(), or FP8_ERR_COMM
 """
 function fp8_param_gather(c, comm, args, stream)
     check(ccall((:fp8_param_gather, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_comm}, Ptr{fp8_param_args}, Ptr{Cvoid}), c, comm, args, stream))
@@ -1010,6 +1490,13 @@ end
 
 """
     fp8_all_reduce_max(c, comm, inout, stream)
+
+Maximum over the group, in place. [serial] [stream]
+ * `c`: the context
+ * `comm`: the communicator
+ * `inout`: F32 or U8, compact
+ * `stream`: the stream
+ Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_COMM
 """
 function fp8_all_reduce_max(c, comm, inout, stream)
     check(ccall((:fp8_all_reduce_max, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_comm}, Ptr{fp8_tensor}, Ptr{Cvoid}), c, comm, inout, stream))
@@ -1018,6 +1505,15 @@ end
 
 """
     fp8_all_gather_workspace(c, comm, part, side, full)
+
+Workspace of fp8_all_gather(). [pure]
+ * `c`: the context
+ * `comm`: the communicator
+ * `part`: as for the call; pointers are not read
+ * `side`: as for the call
+ * `full`: as for the call; pointers are not read
+ * `bytes`: enough for every legal alignment
+ Returns FP8_OK, or what the call would refuse
 """
 function fp8_all_gather_workspace(c, comm, part, side, full)
     bytes = Ref{UInt64}(0)
@@ -1027,6 +1523,17 @@ end
 
 """
     fp8_all_gather(c, comm, part, side, full, workspace, stream)
+
+Joins one side of every rank's part along rows, in rank order. The column side needs tiles that end with a rank's
+rows. [serial] [stream]
+ * `c`: the context
+ * `comm`: the communicator
+ * `part`: this rank's rows
+ * `side`: FP8_SIDE_ROW or FP8_SIDE_COL
+ * `full`: placed; full.rows = size * part.rows, the same on every rank (NONE: a COPY, 2 bytes an element)
+ * `workspace`: fp8_all_gather_workspace() bytes; NULL = from the context's allocator, counted
+ * `stream`: the stream
+ Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED, FP8_ERR_NO_ALLOC or FP8_ERR_COMM
 """
 function fp8_all_gather(c, comm, part, side, full, workspace, stream)
     check(ccall((:fp8_all_gather, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_comm}, Ptr{fp8_qtensor}, UInt32, Ptr{fp8_qtensor}, Ptr{fp8_buffer}, Ptr{Cvoid}), c, comm, part, side, full, workspace, stream))
@@ -1035,6 +1542,14 @@ end
 
 """
     fp8_dispatch_plan_sizes(c, comm, config)
+
+Size of a plan's memory and the bound of its rows, before any count is known. [pure]
+ * `c`: the context
+ * `comm`: the communicator
+ * `config`: expert_ids and memory may be NULL
+ * `bytes`: of fp8_dispatch_config.memory
+ * `max_rows`: the most rows that fp8_dispatch_plan_query() can report
+ Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_UNSUPPORTED
 """
 function fp8_dispatch_plan_sizes(c, comm, config)
     bytes = Ref{UInt64}(0)
@@ -1045,6 +1560,14 @@ end
 
 """
     fp8_dispatch_plan_create(c, comm, config, stream)
+
+Makes a plan: counts are exchanged. [serial] [waits]
+ * `c`: the context
+ * `comm`: the communicator
+ * `config`: the configuration
+ * `stream`: the stream that wrote expert_ids
+ * `plan`: to be destroyed by fp8_dispatch_plan_destroy()
+ Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_COMM
 """
 function fp8_dispatch_plan_create(c, comm, config, stream)
     plan = Ref{Ptr{fp8_dispatch_plan}}(C_NULL)
@@ -1054,6 +1577,15 @@ end
 
 """
     fp8_dispatch_plan_query(plan, group_ends, group_rows)
+
+What arrives here. Group e is rows [group_ends[e-1] or 0, group_ends[e]) of `grouped`, aligned; its first
+group_rows[e] hold tokens, the rest is zero. View a group by fp8_qtensor_slice(). Each output may be NULL. [pure]
+ * `plan`: the plan
+ * `rows`: rows of `grouped`, padding included
+ * `group_ends`: host array of experts_per_rank
+ * `group_rows`: host array of experts_per_rank
+ * `workspace_bytes`: enough for each of the four calls
+ Returns FP8_OK or FP8_ERR_ARGUMENT
 """
 function fp8_dispatch_plan_query(plan, group_ends, group_rows)
     rows = Ref{Int64}(0)
@@ -1064,6 +1596,15 @@ end
 
 """
     fp8_dispatch(plan, tokens, grouped, workspace, stream)
+
+Tokens to the experts' ranks. Equal to quantizing after a BF16 dispatch, since a 1D scale is a function of one
+token. [serial] [stream]
+ * `plan`: the plan
+ * `tokens`: row side, [tokens, hidden]
+ * `grouped`: row side, placed, [rows, hidden]; its column side by fp8_requantize()
+ * `workspace`: of fp8_dispatch_plan_query(); NULL = from the context's allocator, counted
+ * `stream`: the stream
+ Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_NO_ALLOC or FP8_ERR_COMM
 """
 function fp8_dispatch(plan, tokens, grouped, workspace, stream)
     check(ccall((:fp8_dispatch, lib), Int32, (Ptr{fp8_dispatch_plan}, Ptr{fp8_qtensor}, Ptr{fp8_qtensor}, Ptr{fp8_buffer}, Ptr{Cvoid}), plan, tokens, grouped, workspace, stream))
@@ -1072,6 +1613,14 @@ end
 
 """
     fp8_dispatch_backward(plan, dgrouped, dtokens, workspace, stream)
+
+Gradients of the experts' rows back to their tokens: combine with weights of one. [serial] [stream]
+ * `plan`: the plan
+ * `dgrouped`: [rows, hidden]
+ * `dtokens`: [tokens, hidden]
+ * `workspace`: of fp8_dispatch_plan_query(); NULL = from the context's allocator, counted
+ * `stream`: the stream
+ Returns as fp8_dispatch()
 """
 function fp8_dispatch_backward(plan, dgrouped, dtokens, workspace, stream)
     check(ccall((:fp8_dispatch_backward, lib), Int32, (Ptr{fp8_dispatch_plan}, Ptr{fp8_tensor}, Ptr{fp8_tensor}, Ptr{fp8_buffer}, Ptr{Cvoid}), plan, dgrouped, dtokens, workspace, stream))
@@ -1080,6 +1629,16 @@ end
 
 """
     fp8_combine(plan, expert_rows, weights, tokens, workspace, stream)
+
+Experts' rows back to their tokens: the weighted sum in FP32, in a fixed order (expert slot 0 to k - 1), rounded
+once. [serial] [stream]
+ * `plan`: the plan
+ * `expert_rows`: [rows, hidden]
+ * `weights`: F32 [tokens, k]
+ * `tokens`: [tokens, hidden]
+ * `workspace`: of fp8_dispatch_plan_query(); NULL = from the context's allocator, counted
+ * `stream`: the stream
+ Returns as fp8_dispatch()
 """
 function fp8_combine(plan, expert_rows, weights, tokens, workspace, stream)
     check(ccall((:fp8_combine, lib), Int32, (Ptr{fp8_dispatch_plan}, Ptr{fp8_tensor}, Ptr{fp8_tensor}, Ptr{fp8_tensor}, Ptr{fp8_buffer}, Ptr{Cvoid}), plan, expert_rows, weights, tokens, workspace, stream))
@@ -1088,6 +1647,12 @@ end
 
 """
     fp8_combine_backward(plan, args, stream)
+
+Gradients of fp8_combine(). [serial] [stream]
+ * `plan`: the plan
+ * `args`: the arguments
+ * `stream`: the stream
+ Returns as fp8_dispatch()
 """
 function fp8_combine_backward(plan, args, stream)
     check(ccall((:fp8_combine_backward, lib), Int32, (Ptr{fp8_dispatch_plan}, Ptr{fp8_combine_backward_args}, Ptr{Cvoid}), plan, args, stream))
@@ -1096,6 +1661,9 @@ end
 
 """
     fp8_dispatch_plan_destroy(plan)
+
+Destroys a plan; its memory is the caller's. Never waits.
+ * `plan`: NULL is ignored
 """
 function fp8_dispatch_plan_destroy(plan)
     return ccall((:fp8_dispatch_plan_destroy, lib), Cvoid, (Ptr{fp8_dispatch_plan},), plan)
@@ -1103,6 +1671,14 @@ end
 
 """
     fp8_tensor_from_dlpack(dl_tensor, dtype, tensor)
+
+A view of a DLTensor; NULL strides mean compact. [pure]
+ * `dl_tensor`: a DLTensor *; must outlive nothing but the call, its memory the view
+ * `dtype`: 0 = the DLTensor's; else its bytes are viewed as this dtype of equal size
+ * `tensor`: the view
+ * `device_type`: DLPack's device type; may be NULL
+ * `device_id`: DLPack's device index; may be NULL
+ Returns FP8_OK; FP8_ERR_ARGUMENT; FP8_ERR_UNSUPPORTED for more than 4 dimensions, lanes, or a dtype unknown here
 """
 function fp8_tensor_from_dlpack(dl_tensor, dtype, tensor)
     device_type = Ref{Int32}(0)
@@ -1113,6 +1689,13 @@ end
 
 """
     fp8_tensor_to_dlpack(tensor, device_type, device_id, dl_tensor)
+
+Fills a caller's DLTensor from a view. [pure]
+ * `tensor`: the view
+ * `device_type`: DLPack's device type (1 = CPU, 2 = CUDA)
+ * `device_id`: DLPack's device index
+ * `dl_tensor`: a DLTensor * whose shape and strides point to arrays of at least 4 int64
+ Returns FP8_OK or FP8_ERR_ARGUMENT
 """
 function fp8_tensor_to_dlpack(tensor, device_type, device_id, dl_tensor)
     check(ccall((:fp8_tensor_to_dlpack, lib), Int32, (Ptr{fp8_tensor}, Int32, Int32, Ptr{Cvoid}), tensor, device_type, device_id, dl_tensor))

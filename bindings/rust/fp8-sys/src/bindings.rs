@@ -34,22 +34,28 @@ pub unsafe trait SizedStruct: Sized {
     }
 }
 
-/// C's `fp8_status`.
+/// One of enum fp8_status_code.
 pub type fp8_status = i32;
-/// C's `fp8_stream`.
+/// A cudaStream_t of the context's device; NULL is its default stream. On the CPU always NULL: a call is done when it
+/// returns.
 pub type fp8_stream = *mut c_void;
-/// C's `fp8_alloc_fn`.
+/// Allocates. Called on the calling thread only; must not throw or unwind.
+/// Arguments: the user pointer, bytes, alignment (a power of two), enum fp8_space, and the stream after whose present
+/// work the memory is used. Returns NULL on failure.
 pub type fp8_alloc_fn = Option<unsafe extern "C" fn(*mut c_void, u64, u64, i32, fp8_stream) -> *mut c_void>;
-/// C's `fp8_free_fn`.
+/// Frees what the matching fp8_alloc_fn gave, with the same bytes and space, once the stream has passed this point.
+/// Called on the calling thread only; must not throw or unwind.
 pub type fp8_free_fn = Option<unsafe extern "C" fn(*mut c_void, *mut c_void, u64, i32, fp8_stream)>;
-/// C's `fp8_comm_all_gather_fn`.
+/// Gathers bytes\[r\] bytes of each rank r to dst + offsets\[r\] on every rank. bytes and offsets are host arrays of
+/// `size`; src may lie at its own place in dst.
 pub type fp8_comm_all_gather_fn = Option<
     unsafe extern "C" fn(*mut c_void, *const c_void, *mut c_void, *const i64, *const i64, fp8_stream) -> fp8_status,
 >;
-/// C's `fp8_comm_all_reduce_max_fn`.
+/// Replaces each of `count` elements (F32 or U8) by its maximum over the ranks.
 pub type fp8_comm_all_reduce_max_fn =
     Option<unsafe extern "C" fn(*mut c_void, *mut c_void, i64, i32, fp8_stream) -> fp8_status>;
-/// C's `fp8_comm_all_to_all_fn`.
+/// Sends src_bytes\[r\] bytes from src + src_offsets\[r\] to each rank r and receives dst_bytes\[r\] at dst + dst_offsets\[r\].
+/// Host arrays of `size`, in bytes.
 pub type fp8_comm_all_to_all_fn = Option<
     unsafe extern "C" fn(
         *mut c_void,
@@ -62,9 +68,9 @@ pub type fp8_comm_all_to_all_fn = Option<
         fp8_stream,
     ) -> fp8_status,
 >;
-/// C's `fp8_comm_simple_fn`.
+/// Begins or ends a group of calls, or reports the communicator's state.
 pub type fp8_comm_simple_fn = Option<unsafe extern "C" fn(*mut c_void) -> fp8_status>;
-/// C's `fp8_comm_release_fn`.
+/// Releases the user pointer; called once, on the thread that drops the last reference.
 pub type fp8_comm_release_fn = Option<unsafe extern "C" fn(*mut c_void)>;
 /// Major version: changes with the soname.
 pub const FP8_VERSION_MAJOR: u32 = 0;
@@ -72,227 +78,230 @@ pub const FP8_VERSION_MAJOR: u32 = 0;
 pub const FP8_VERSION_MINOR: u32 = 1;
 /// Patch version: fixes.
 pub const FP8_VERSION_PATCH: u32 = 0;
-/// C's `enum fp8_status_code`, which travels as an integer.
+/// What a call came to. Values are never reused; an unknown one from a newer library is an error.
 pub type fp8_status_code = i32;
-/// Of `fp8_status_code`.
+/// done, or enqueued on the stream
 pub const FP8_OK: i32 = 0;
-/// Of `fp8_status_code`.
+/// an argument breaks a rule: the message names function, tensor, dimension, value and rule
 pub const FP8_ERR_ARGUMENT: i32 = 1;
-/// Of `fp8_status_code`.
+/// legal, but not offered here; the message says why
 pub const FP8_ERR_UNSUPPORTED: i32 = 2;
-/// Of `fp8_status_code`.
+/// an allocator returned NULL
 pub const FP8_ERR_NO_MEMORY: i32 = 3;
-/// Of `fp8_status_code`.
+/// the call would have to allocate, under FP8_CONTEXT_NO_ALLOC
 pub const FP8_ERR_NO_ALLOC: i32 = 4;
-/// Of `fp8_status_code`.
+/// the object is not in a state for this call
 pub const FP8_ERR_STATE: i32 = 5;
-/// Of `fp8_status_code`.
+/// CUDA, cuBLAS or oneDNN failed: see fp8_error.domain and native_code
 pub const FP8_ERR_BACKEND: i32 = 6;
-/// Of `fp8_status_code`.
+/// a communicator failed, or ranks differ; the message names who
 pub const FP8_ERR_COMM: i32 = 7;
-/// Of `fp8_status_code`.
+/// a file or module could not be read
 pub const FP8_ERR_IO: i32 = 8;
-/// Of `fp8_status_code`.
+/// a fault of libfp8 itself: please report it
 pub const FP8_ERR_INTERNAL: i32 = 9;
-/// C's `enum fp8_domain`, which travels as an integer.
+/// Whose code fp8_error.native_code is.
 pub type fp8_domain = i32;
-/// Of `fp8_domain`.
+/// libfp8's own; native_code is 0
 pub const FP8_DOMAIN_LIBRARY: i32 = 0;
-/// Of `fp8_domain`.
+/// errno
 pub const FP8_DOMAIN_ERRNO: i32 = 1;
-/// Of `fp8_domain`.
+/// cudaError_t
 pub const FP8_DOMAIN_CUDA: i32 = 2;
-/// Of `fp8_domain`.
+/// cublasStatus_t
 pub const FP8_DOMAIN_CUBLAS: i32 = 3;
-/// Of `fp8_domain`.
+/// ncclResult_t
 pub const FP8_DOMAIN_NCCL: i32 = 4;
-/// Of `fp8_domain`.
+/// an MPI error code
 pub const FP8_DOMAIN_MPI: i32 = 5;
-/// Of `fp8_domain`.
+/// dnnl_status_t
 pub const FP8_DOMAIN_ONEDNN: i32 = 6;
-/// C's `enum fp8_dtype`, which travels as an integer.
+/// Element types. Conversions between them are laid down in numerics.
 pub type fp8_dtype = i32;
-/// Of `fp8_dtype`.
+/// absent; where a default exists, the default
 pub const FP8_DTYPE_NONE: i32 = 0;
-/// Of `fp8_dtype`.
+/// IEEE binary32
 pub const FP8_DTYPE_F32: i32 = 1;
-/// Of `fp8_dtype`.
+/// IEEE binary16
 pub const FP8_DTYPE_F16: i32 = 2;
-/// Of `fp8_dtype`.
+/// the upper half of a binary32
 pub const FP8_DTYPE_BF16: i32 = 3;
-/// Of `fp8_dtype`.
+/// FP8, 4 exponent and 3 mantissa bits, bias 7, no infinities, largest 448
 pub const FP8_DTYPE_E4M3: i32 = 4;
-/// Of `fp8_dtype`.
+/// FP8, 5 exponent and 2 mantissa bits, bias 15, largest 57344
 pub const FP8_DTYPE_E5M2: i32 = 5;
-/// Of `fp8_dtype`.
+/// a power of two, 2^(code - 127); 255 is NaN. Scales only
 pub const FP8_DTYPE_E8M0: i32 = 6;
-/// Of `fp8_dtype`.
+/// bytes; as a scale it is taken as E8M0
 pub const FP8_DTYPE_U8: i32 = 7;
-/// Of `fp8_dtype`.
+/// 32-bit integer, signed
 pub const FP8_DTYPE_I32: i32 = 8;
-/// Of `fp8_dtype`.
+/// 64-bit integer, signed
 pub const FP8_DTYPE_I64: i32 = 9;
-/// Of `fp8_dtype`.
+/// 64-bit integer, unsigned: counters
 pub const FP8_DTYPE_U64: i32 = 10;
-/// Of `fp8_dtype`.
+/// IEEE binary64: sums of fp8_measure
 pub const FP8_DTYPE_F64: i32 = 11;
-/// C's `enum fp8_role`, which travels as an integer.
+/// What a matrix is in its layer. The role chooses dtype and scaling in a recipe, and with the side the GEMM that reads
+/// it: activation row fprop, column wgrad; weight row fprop, column dgrad; gradient row dgrad, column wgrad.
 pub type fp8_role = i32;
-/// Of `fp8_role`.
+/// x, \[tokens, in\]
 pub const FP8_ROLE_ACTIVATION: i32 = 1;
-/// Of `fp8_role`.
+/// w, \[out, in\]
 pub const FP8_ROLE_WEIGHT: i32 = 2;
-/// Of `fp8_role`.
+/// dy, \[tokens, out\]
 pub const FP8_ROLE_GRADIENT: i32 = 3;
-/// C's `enum fp8_side`, which travels as an integer.
+/// A side is one copy of a matrix, scaled along the axis that it will be contracted over. Bits may be joined.
 pub type fp8_side = u32;
-/// Of `fp8_side`.
+/// codes \[rows, cols\], contracted over cols
 pub const FP8_SIDE_ROW: u32 = 1;
-/// Of `fp8_side`.
+/// codes stored \[cols, rows\], contracted over rows
 pub const FP8_SIDE_COL: u32 = 2;
-/// Of `fp8_side`.
+/// row and column
 pub const FP8_SIDE_BOTH: u32 = 3;
-/// Of `fp8_side`.
+/// with describe: unquantized sides get memory of their own
 pub const FP8_SIDE_COPY: u32 = 4;
-/// C's `enum fp8_scaling`, which travels as an integer.
+/// How one side of a matrix is scaled. The block runs along the contraction.
 pub type fp8_scaling = i32;
-/// Of `fp8_scaling`.
+/// a 16-bit view of the source
 pub const FP8_SCALING_UNQUANTIZED: i32 = 1;
-/// Of `fp8_scaling`.
+/// one scale
 pub const FP8_SCALING_TENSOR: i32 = 2;
-/// Of `fp8_scaling`.
+/// one scale a row (of the side as stored)
 pub const FP8_SCALING_ROW: i32 = 3;
-/// Of `fp8_scaling`.
+/// one scale for 128 elements along the contraction
 pub const FP8_SCALING_1X128: i32 = 4;
-/// Of `fp8_scaling`.
+/// one scale a 128 x 128 tile; the column side is the exact transpose
 pub const FP8_SCALING_128X128: i32 = 5;
-/// Of `fp8_scaling`.
+/// one E8M0 scale for 32 elements along the contraction
 pub const FP8_SCALING_1X32: i32 = 6;
-/// Of `fp8_scaling`.
+/// one E8M0 scale a 32 x 32 tile; the column side is the exact transpose
 pub const FP8_SCALING_32X32: i32 = 7;
-/// Of `fp8_scaling`.
+/// unquantized, memory of its own
 pub const FP8_SCALING_COPY: i32 = 8;
-/// C's `enum fp8_backend`, which travels as an integer.
+/// Which implementation family computes.
 pub type fp8_backend = i32;
-/// Of `fp8_backend`.
+/// CUDA if a device is present (a broken module is then an error), else CPU
 pub const FP8_BACKEND_AUTO: i32 = 0;
-/// Of `fp8_backend`.
+/// the processor, with the oneDNN module if it is installed
 pub const FP8_BACKEND_CPU: i32 = 1;
-/// Of `fp8_backend`.
+/// the CUDA module
 pub const FP8_BACKEND_CUDA: i32 = 2;
-/// C's `enum fp8_context_flags`, which travels as an integer.
+/// Bits of fp8_context_config.flags.
 pub type fp8_context_flags = u32;
-/// Of `fp8_context_flags`.
+/// nothing through the allocator (fp8_buffer_alloc() apart), nothing tensor-sized on the host
 pub const FP8_CONTEXT_NO_ALLOC: u32 = 1;
-/// Of `fp8_context_flags`.
+/// gemm_ref only: exact block sums, slow, the same bits on every CPU
 pub const FP8_CONTEXT_REFERENCE: u32 = 2;
-/// Of `fp8_context_flags`.
+/// slow checks of contents
 pub const FP8_CONTEXT_CHECK: u32 = 4;
-/// Of `fp8_context_flags`.
+/// GEMM choice may depend on timing: results may then differ between runs
 pub const FP8_CONTEXT_TUNE: u32 = 8;
-/// C's `enum fp8_query`, which travels as an integer.
+/// What fp8_context_query() answers.
 pub type fp8_query = i32;
-/// Of `fp8_query`.
+/// enum fp8_backend, resolved
 pub const FP8_QUERY_BACKEND: i32 = 1;
-/// Of `fp8_query`.
+/// the device's index; 0 on the CPU
 pub const FP8_QUERY_DEVICE: i32 = 2;
-/// Of `fp8_query`.
+/// CPU worker threads, the caller included
 pub const FP8_QUERY_THREADS: i32 = 3;
-/// Of `fp8_query`.
+/// multiprocessors; 0 on the CPU
 pub const FP8_QUERY_SMS: i32 = 4;
-/// Of `fp8_query`.
+/// compute capability, 90 = Hopper; 0 on the CPU
 pub const FP8_QUERY_CAPABILITY: i32 = 5;
-/// Of `fp8_query`.
+/// + enum fp8_preset: enum fp8_support of that preset here
 pub const FP8_QUERY_SUPPORT: i32 = 256;
-/// C's `enum fp8_support`, which travels as an integer.
+/// How a preset runs on a device.
 pub type fp8_support = i32;
-/// Of `fp8_support`.
+/// not at all
 pub const FP8_SUPPORT_NONE: i32 = 0;
-/// Of `fp8_support`.
+/// FP8 matrix instructions
 pub const FP8_SUPPORT_NATIVE: i32 = 1;
-/// Of `fp8_support`.
+/// the same numbers, multiplied in a wider type
 pub const FP8_SUPPORT_EMULATED: i32 = 2;
-/// C's `enum fp8_space`, which travels as an integer.
+/// Whose memory an allocator is asked for.
 pub type fp8_space = i32;
-/// Of `fp8_space`.
+/// the host's
 pub const FP8_SPACE_HOST: i32 = 1;
-/// Of `fp8_space`.
+/// the context's device's; the same as the host's on the CPU
 pub const FP8_SPACE_DEVICE: i32 = 2;
-/// C's `enum fp8_preset`, which travels as an integer.
+/// Ready-made recipes; single fields of fp8_recipe_config change them.
 pub type fp8_preset = i32;
-/// Of `fp8_preset`.
+/// BF16 through the same calls: the baseline
 pub const FP8_PRESET_NONE: i32 = 1;
-/// Of `fp8_preset`.
+/// one FP32 scale a tensor, from its own amax; x and w E4M3, dy E5M2
 pub const FP8_PRESET_TENSOR: i32 = 2;
-/// Of `fp8_preset`.
+/// the same with scales from an amax history: FP8_ERR_UNSUPPORTED for now
 pub const FP8_PRESET_TENSOR_DELAYED: i32 = 3;
-/// Of `fp8_preset`.
+/// one power-of-two scale a row of the contraction, all E4M3
 pub const FP8_PRESET_ROW: i32 = 4;
-/// Of `fp8_preset`.
+/// x and dy 1x128, w 128x128, power-of-two scales, all E4M3
 pub const FP8_PRESET_BLOCK: i32 = 5;
-/// Of `fp8_preset`.
+/// 1x32 with E8M0 scales, all E4M3
 pub const FP8_PRESET_MX: i32 = 6;
-/// Of `fp8_preset`.
+/// MX with 32x32 weights: one copy serves both directions
 pub const FP8_PRESET_MX_W2D: i32 = 7;
-/// C's `enum fp8_scale_rule`, which travels as an integer.
+/// How a scale comes from an amax. The formulas, with the treatment of zero, tiny, infinite and NaN blocks, are S1 to
+/// S4 of
+/// numerics.
 pub type fp8_scale_rule = i32;
-/// Of `fp8_scale_rule`.
+/// multiplier max / amax in FP32 (S1)
 pub const FP8_SCALE_FP32: i32 = 1;
-/// Of `fp8_scale_rule`.
+/// the same, rounded down to a power of two (S2)
 pub const FP8_SCALE_POW2: i32 = 2;
-/// Of `fp8_scale_rule`.
+/// the smallest power of two that keeps amax in range, as an E8M0 code (S3)
 pub const FP8_SCALE_E8M0: i32 = 3;
-/// Of `fp8_scale_rule`.
+/// OCP MX: from floor(log2 amax); the largest elements may saturate (S4)
 pub const FP8_SCALE_E8M0_FLOOR: i32 = 4;
-/// C's `enum fp8_gemm_kind`, which travels as an integer.
+/// The three GEMMs of a linear layer, as bits.
 pub type fp8_gemm_kind = u32;
-/// Of `fp8_gemm_kind`.
+/// y = x . w^T
 pub const FP8_FPROP: u32 = 1;
-/// Of `fp8_gemm_kind`.
+/// dx = dy . w
 pub const FP8_DGRAD: u32 = 2;
-/// Of `fp8_gemm_kind`.
+/// dw = dy^T . x
 pub const FP8_WGRAD: u32 = 4;
-/// Of `fp8_gemm_kind`.
+/// none of the three: a real zero, where 0 means the default
 pub const FP8_NO_GEMM: u32 = 8;
-/// C's `enum fp8_master_rounding`, which travels as an integer.
+/// What happens to an FP32 weight before it is quantized.
 pub type fp8_master_rounding = i32;
-/// Of `fp8_master_rounding`.
+/// rounded to BF16 first (the default), so that it equals quantizing BF16 weights bit for bit
 pub const FP8_MASTER_BF16: i32 = 1;
-/// Of `fp8_master_rounding`.
+/// quantized as it is
 pub const FP8_MASTER_DIRECT: i32 = 2;
-/// C's `enum fp8_quantize_flags`, which travels as an integer.
+/// Bits of fp8_quantize_args.flags.
 pub type fp8_quantize_flags = u32;
-/// Of `fp8_quantize_flags`.
+/// amax (and amax_col) are inputs, e.g. reduced over a group
 pub const FP8_AMAX_GIVEN: u32 = 1;
-/// Of `fp8_quantize_flags`.
+/// dbias is added to
 pub const FP8_ACCUMULATE_DBIAS: u32 = 2;
-/// C's `enum fp8_gemm_flags`, which travels as an integer.
+/// Bits of fp8_gemm_args.flags.
 pub type fp8_gemm_flags = u32;
-/// Of `fp8_gemm_flags`.
+/// d is added to: in FP32, rounded once
 pub const FP8_GEMM_ACCUMULATE: u32 = 1;
-/// Of `fp8_gemm_flags`.
+/// tensor cores may keep partial sums in their own, shorter registers over all of K
 pub const FP8_GEMM_FAST_ACCUMULATION: u32 = 2;
-/// C's `enum fp8_linear_flags`, which travels as an integer.
+/// Bits of the flags of forward and backward. Accumulating adds in FP32 and rounds once.
 pub type fp8_linear_flags = u32;
-/// Of `fp8_linear_flags`.
+/// dw is added to: micro-batches
 pub const FP8_LINEAR_ACCUMULATE_DW: u32 = 1;
-/// Of `fp8_linear_flags`.
+/// the amax of x in forward, of dy in backward, is an input
 pub const FP8_LINEAR_AMAX_GIVEN: u32 = 2;
-/// Of `fp8_linear_flags`.
+/// dx is added to: q, k and v sum into one
 pub const FP8_LINEAR_ACCUMULATE_DX: u32 = 4;
-/// Of `fp8_linear_flags`.
+/// dbias is added to
 pub const FP8_LINEAR_ACCUMULATE_DBIAS: u32 = 8;
-/// C's `enum fp8_comm_caps`, which travels as an integer.
+/// What a communicator can do, as bits.
 pub type fp8_comm_caps = u32;
-/// Of `fp8_comm_caps`.
+/// moves host memory
 pub const FP8_COMM_HOST: u32 = 1;
-/// Of `fp8_comm_caps`.
+/// moves device memory
 pub const FP8_COMM_DEVICE: u32 = 2;
-/// Of `fp8_comm_caps`.
+/// may be captured into a CUDA graph
 pub const FP8_COMM_CAPTURABLE: u32 = 4;
-/// Of `fp8_comm_caps`.
+/// enqueues on the stream and returns
 pub const FP8_COMM_STREAM_ORDERED: u32 = 8;
-/// An opaque handle, given back by `fp8_context_destroy`.
+/// A device to compute on. Children (linears, params, plans) hold a counted reference: destroy in any order.
 #[repr(C)]
 pub struct fp8_context {
     _opaque: [u8; 0],
@@ -304,7 +313,7 @@ impl Destroy for fp8_context {
     }
 }
 impl Shared for fp8_context {}
-/// An opaque handle, given back by `fp8_recipe_destroy`.
+/// An immutable recipe, bound to no context; shared freely between threads.
 #[repr(C)]
 pub struct fp8_recipe {
     _opaque: [u8; 0],
@@ -316,7 +325,8 @@ impl Destroy for fp8_recipe {
     }
 }
 impl Shared for fp8_recipe {}
-/// An opaque handle, given back by `fp8_linear_destroy`.
+/// A linear layer: configuration and plans only. Every tensor, the weight included, belongs to the caller, so a linear
+/// is const in use and shared between threads.
 #[repr(C)]
 pub struct fp8_linear {
     _opaque: [u8; 0],
@@ -328,7 +338,7 @@ impl Destroy for fp8_linear {
     }
 }
 impl Shared for fp8_linear {}
-/// An opaque handle, given back by `fp8_comm_destroy`.
+/// A rank's end of a group. \[serial\]: every rank makes the same calls in the same order.
 #[repr(C)]
 pub struct fp8_comm {
     _opaque: [u8; 0],
@@ -339,7 +349,7 @@ impl Destroy for fp8_comm {
         fp8_comm_destroy(handle)
     }
 }
-/// An opaque handle, given back by `fp8_param_destroy`.
+/// A primary weight, sharded by flat offsets: configuration only.
 #[repr(C)]
 pub struct fp8_param {
     _opaque: [u8; 0],
@@ -351,7 +361,7 @@ impl Destroy for fp8_param {
     }
 }
 impl Shared for fp8_param {}
-/// An opaque handle, given back by `fp8_dispatch_plan_destroy`.
+/// Where each token goes. Calls on it are \[serial\] with its communicator's.
 #[repr(C)]
 pub struct fp8_dispatch_plan {
     _opaque: [u8; 0],
@@ -362,531 +372,619 @@ impl Destroy for fp8_dispatch_plan {
         fp8_dispatch_plan_destroy(handle)
     }
 }
-/// C's `struct fp8_error`.
+/// The calling thread's last failing call. Texts live until that thread's next failing call. A report: a caller with a
+/// shorter struct gets what fits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_error {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `status`.
+    /// enum fp8_status_code; FP8_OK if no call of this thread has failed
     pub status: i32,
-    /// C's `domain`.
+    /// enum fp8_domain of native_code
     pub domain: i32,
-    /// C's `native_code`.
+    /// the code of the library below, 0 if none
     pub native_code: i64,
-    /// C's `message`.
+    /// e.g. "fp8_linear_forward: x.shape\[1\] is 4100, the linear was created with in_features 4096"
     pub message: *const c_char,
-    /// C's `origin`.
+    /// where in libfp8 the error was found, for reports
     pub origin: *const c_char,
 }
 const _: () = assert!(std::mem::size_of::<fp8_error>() == 40);
 unsafe impl SizedStruct for fp8_error {}
-/// C's `struct fp8_buffer`.
+/// A range of the caller's memory. Frozen: it never grows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_buffer {
-    /// C's `data`.
+    /// its start
     pub data: *mut c_void,
-    /// C's `bytes`.
+    /// its length
     pub bytes: u64,
 }
 const _: () = assert!(std::mem::size_of::<fp8_buffer>() == 16);
-/// C's `struct fp8_tensor`.
+/// A view of an array. Frozen: it never grows. Strides are in elements and always explicit (fp8_tensor_compact() fills
+/// them); a zero stride over an extent above 1 is refused by name.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_tensor {
-    /// C's `data`.
+    /// the first element; NULL where only the shape is asked for
     pub data: *mut c_void,
-    /// C's `dtype`.
+    /// enum fp8_dtype
     pub dtype: i32,
-    /// C's `ndim`.
+    /// 0 to 4; where a matrix is meant, the leading dimensions are flattened to rows. 0 = one element
     pub ndim: i32,
-    /// C's `shape`.
+    /// extents; 0 makes an empty tensor, which every call accepts
     pub shape: [i64; 4],
-    /// C's `stride`.
+    /// distance between neighbours along each dimension, in elements
     pub stride: [i64; 4],
 }
 const _: () = assert!(std::mem::size_of::<fp8_tensor>() == 80);
-/// C's `struct fp8_qtensor`.
+/// A quantized matrix of `rows` x `cols`: up to two sides, each with its codes and its scales.
+///
+/// Scales are logical matrices with explicit strides. fp8_recipe_describe() gives the native strides, which every GEMM
+/// reads as they are; any other strides are accepted and repacked in the workspace; U8 is taken as E8M0. Padding
+/// elements are always zero. Shapes, dtypes and native strides per scaling: recipes.
+///
+/// An unquantized side (BF16, F16) is a view of the source, set by fp8_quantize(), and costs no bytes: col is row with
+/// swapped strides, and the source must outlive it. A COPY side has memory of its own (one for both sides if they are
+/// placed together), for a source that is FP32, arrives by a collective, or dies early.
+///
+/// A call reads only the side that it needs: the other may be absent or dangling.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_qtensor {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `rows`.
+    /// rows of the matrix: tokens, or out features of a weight
     pub rows: i64,
-    /// C's `cols`.
+    /// columns of the matrix
     pub cols: i64,
-    /// C's `row_kind`.
+    /// enum fp8_scaling of the row side; 0 = absent
     pub row_kind: i32,
-    /// C's `col_kind`.
+    /// enum fp8_scaling of the column side; 0 = absent
     pub col_kind: i32,
-    /// C's `row`.
+    /// codes (or 16-bit values) \[rows, cols\]
     pub row: fp8_tensor,
-    /// C's `row_scale`.
+    /// dequantization scales of row: value = code * scale
     pub row_scale: fp8_tensor,
-    /// C's `col`.
+    /// codes (or 16-bit values) \[cols, rows\]
     pub col: fp8_tensor,
-    /// C's `col_scale`.
+    /// dequantization scales of col
     pub col_scale: fp8_tensor,
 }
 const _: () = assert!(std::mem::size_of::<fp8_qtensor>() == 352);
 unsafe impl SizedStruct for fp8_qtensor {}
-/// C's `struct fp8_allocator`.
+/// The caller's allocator: stream-ordered and sized, so that a framework's own pool can serve.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_allocator {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `user`.
+    /// handed to both functions; must outlive the context and its children
     pub user: *mut c_void,
-    /// C's `alloc`.
+    /// required
     pub alloc: fp8_alloc_fn,
-    /// C's `free`.
+    /// required
     pub free: fp8_free_fn,
 }
 const _: () = assert!(std::mem::size_of::<fp8_allocator>() == 32);
 unsafe impl SizedStruct for fp8_allocator {}
-/// C's `struct fp8_context_config`.
+/// How a context is made.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_context_config {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `backend`.
+    /// enum fp8_backend
     pub backend: i32,
-    /// C's `device`.
+    /// CUDA device index; must be 0 on the CPU
     pub device: i32,
-    /// C's `flags`.
+    /// bits of enum fp8_context_flags
     pub flags: u32,
-    /// C's `threads`.
+    /// CPU worker threads; 0 = all. Results never depend on it
     pub threads: i32,
-    /// C's `max_sms`.
+    /// multiprocessors a kernel may take, for calls that give none; 0 = all
     pub max_sms: i32,
-    /// C's `reserved`.
+    /// 0
     pub reserved: i32,
-    /// C's `allocator`.
+    /// copied; serves fp8_buffer_alloc() and calls with workspace NULL; NULL = malloc or
+    /// cudaMallocAsync
     pub allocator: *const fp8_allocator,
 }
 const _: () = assert!(std::mem::size_of::<fp8_context_config>() == 40);
 unsafe impl SizedStruct for fp8_context_config {}
-/// C's `struct fp8_counters`.
+/// What a context has done so far. A report: a caller with a shorter struct gets what fits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_counters {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `allocations`.
+    /// requests to the allocator
     pub allocations: u64,
-    /// C's `launches`.
+    /// kernels started
     pub launches: u64,
-    /// C's `quantizations`.
+    /// tensors quantized, sides of one call counted once
     pub quantizations: u64,
-    /// C's `gemms`.
+    /// matrix products
     pub gemms: u64,
-    /// C's `emulated_gemms`.
+    /// of these, FP8 products computed in a wider type
     pub emulated_gemms: u64,
-    /// C's `padded_gemms`.
+    /// of these, products whose operands had to be padded
     pub padded_gemms: u64,
-    /// C's `bytes_communicated`.
+    /// bytes handed to communicators
     pub bytes_communicated: u64,
 }
 const _: () = assert!(std::mem::size_of::<fp8_counters>() == 64);
 unsafe impl SizedStruct for fp8_counters {}
-/// C's `struct fp8_recipe_config`.
+/// A recipe's fields. Zero is every field's default: the preset's value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_recipe_config {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `preset`.
+    /// enum fp8_preset; required
     pub preset: i32,
-    /// C's `activation_dtype`.
+    /// enum fp8_dtype of x: E4M3, E5M2, or BF16 with UNQUANTIZED scaling
     pub activation_dtype: i32,
-    /// C's `weight_dtype`.
+    /// of w
     pub weight_dtype: i32,
-    /// C's `gradient_dtype`.
+    /// of dy
     pub gradient_dtype: i32,
-    /// C's `activation_scaling`.
+    /// enum fp8_scaling of x; pairs outside the closed list are refused at create
     pub activation_scaling: i32,
-    /// C's `weight_scaling`.
+    /// of w
     pub weight_scaling: i32,
-    /// C's `gradient_scaling`.
+    /// of dy
     pub gradient_scaling: i32,
-    /// C's `scale_rule`.
+    /// enum fp8_scale_rule
     pub scale_rule: i32,
-    /// C's `coverage`.
+    /// enum fp8_gemm_kind bits that run in FP8; 0 = all three; FP8_NO_GEMM = none
     pub coverage: u32,
-    /// C's `fast_accumulation`.
+    /// enum fp8_gemm_kind bits with fast accumulation on tensor cores; 0 = the preset's
     pub fast_accumulation: u32,
-    /// C's `amax_floor`.
+    /// an amax below this is raised to it (eps of S0); 0 = none
     pub amax_floor: f32,
-    /// C's `history`.
+    /// delayed scaling: steps of amax history
     pub history: i32,
-    /// C's `margin`.
+    /// delayed scaling: binades of head room
     pub margin: i32,
-    /// C's `master_rounding`.
+    /// enum fp8_master_rounding of FP32 weights, here and in fp8_param_*; 0 = BF16 first
     pub master_rounding: i32,
 }
 const _: () = assert!(std::mem::size_of::<fp8_recipe_config>() == 64);
 unsafe impl SizedStruct for fp8_recipe_config {}
-/// C's `struct fp8_quantize_args`.
+/// Arguments of fp8_quantize() and fp8_amax(). Read during the call only; what they point to must live until the stream
+/// has passed it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_quantize_args {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `x`.
+    /// the source, F32, BF16 or F16, \[rows, cols\] of q, any strides without zeros
     pub x: *const fp8_tensor,
-    /// C's `q`.
+    /// described for this role, else refused. Its quantized and COPY sides are placed; its
+    /// UNQUANTIZED sides are set to view x. Its sides say what is computed
     pub q: *mut fp8_qtensor,
-    /// C's `amax`.
+    /// F32, shape of row_scale; out, or in with FP8_AMAX_GIVEN (TENSOR and ROW kinds; one left
+    /// NULL is taken from x). Optional
     pub amax: *mut fp8_tensor,
-    /// C's `amax_col`.
+    /// F32, shape of col_scale, likewise; NULL where both sides have the same scales (TENSOR and
+    /// 2D kinds), amax then serves both
     pub amax_col: *mut fp8_tensor,
-    /// C's `stats`.
+    /// optional U64\[8\], added to: count, nan, inf, nonzero, underflow, saturated, 0, 0; of the
+    /// row side, else of the column side. U64\[2, 8\] = row and column
     pub stats: *mut fp8_tensor,
-    /// C's `state`.
+    /// delayed scaling: the caller's history and scale
     pub state: *mut fp8_tensor,
-    /// C's `dbias`.
+    /// optional F32\[cols\]: column sums of x in FP32, in a fixed order
     pub dbias: *mut fp8_tensor,
-    /// C's `workspace`.
+    /// fp8_quantize_workspace() bytes; NULL = from the context's allocator, counted
     pub workspace: *const fp8_buffer,
-    /// C's `flags`.
+    /// bits of enum fp8_quantize_flags
     pub flags: u32,
-    /// C's `role`.
+    /// enum fp8_role
     pub role: i32,
-    /// C's `max_sms`.
+    /// multiprocessors to take; 0 = the context's
     pub max_sms: i32,
-    /// C's `reserved`.
+    /// 0
     pub reserved: i32,
 }
 const _: () = assert!(std::mem::size_of::<fp8_quantize_args>() == 88);
 unsafe impl SizedStruct for fp8_quantize_args {}
-/// C's `struct fp8_gemm_args`.
+/// Arguments of fp8_gemm(). Read during the call only; what they point to must live until the stream has passed it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_gemm_args {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `a`.
+    /// A, \[m, k\] on a_side; a and b are both quantized (a legal pair) or both unquantized
     pub a: *const fp8_qtensor,
-    /// C's `b`.
+    /// B, \[n, k\] on b_side
     pub b: *const fp8_qtensor,
-    /// C's `bias`.
+    /// optional \[n\], F32, BF16 or F16; added before the output is rounded
     pub bias: *const fp8_tensor,
-    /// C's `d`.
+    /// \[m, n\], F32, BF16 or F16; must not overlap an operand
     pub d: *mut fp8_tensor,
-    /// C's `workspace`.
+    /// fp8_gemm_workspace() bytes; NULL = from the context's allocator, counted
     pub workspace: *const fp8_buffer,
-    /// C's `a_side`.
+    /// FP8_SIDE_ROW or FP8_SIDE_COL
     pub a_side: u32,
-    /// C's `b_side`.
+    /// FP8_SIDE_ROW or FP8_SIDE_COL
     pub b_side: u32,
-    /// C's `flags`.
+    /// bits of enum fp8_gemm_flags
     pub flags: u32,
-    /// C's `max_sms`.
+    /// multiprocessors to take; 0 = the context's
     pub max_sms: i32,
 }
 const _: () = assert!(std::mem::size_of::<fp8_gemm_args>() == 64);
 unsafe impl SizedStruct for fp8_gemm_args {}
-/// C's `struct fp8_linear_config`.
+/// How a linear is made.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_linear_config {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `in_features`.
+    /// columns of x and w
     pub in_features: i64,
-    /// C's `out_features`.
+    /// rows of w, columns of y
     pub out_features: i64,
-    /// C's `recipe`.
+    /// a reference is kept
     pub recipe: *const fp8_recipe,
-    /// C's `input_dtype`.
+    /// dtype of x and dx: F32, BF16 or F16; 0 = BF16
     pub input_dtype: i32,
-    /// C's `output_dtype`.
+    /// dtype of y and dy; 0 = BF16
     pub output_dtype: i32,
-    /// C's `flags`.
+    /// none yet: 0
     pub flags: u32,
-    /// C's `reserved`.
+    /// 0
     pub reserved: i32,
 }
 const _: () = assert!(std::mem::size_of::<fp8_linear_config>() == 48);
 unsafe impl SizedStruct for fp8_linear_config {}
-/// C's `struct fp8_linear_forward_args`.
+/// Arguments of fp8_linear_forward(). Read during the call only; what they point to must live until the stream has
+/// passed it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_linear_forward_args {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `x`.
+    /// the input, \[tokens, in\]; or qx
     pub x: *const fp8_tensor,
-    /// C's `qx`.
+    /// the input already quantized: shared by q, k and v, or received in FP8
     pub qx: *const fp8_qtensor,
-    /// C's `w`.
+    /// row side; from fp8_quantize() (role weight) once per optimizer step, or from
+    /// fp8_param_gather()
     pub w: *const fp8_qtensor,
-    /// C's `bias`.
+    /// optional \[out\], output_dtype or F32
     pub bias: *const fp8_tensor,
-    /// C's `y`.
+    /// \[tokens, out\] of output_dtype
     pub y: *mut fp8_tensor,
-    /// C's `saved_x`.
+    /// out: the column side of x for wgrad, described and placed. NULL = inference, or backward
+    /// is given x. With qx: NULL, backward is given qx. Unquantized wgrad: views x
     pub saved_x: *mut fp8_qtensor,
-    /// C's `amax_x`.
+    /// as in fp8_quantize_args, with x only; TENSOR only, F32\[1\]
     pub amax_x: *mut fp8_tensor,
-    /// C's `stats_x`.
+    /// as in fp8_quantize_args, with x only (with qx they belong to its fp8_quantize())
     pub stats_x: *mut fp8_tensor,
-    /// C's `state_x`.
+    /// as in fp8_quantize_args, with x only
     pub state_x: *mut fp8_tensor,
-    /// C's `workspace`.
+    /// fp8_linear_workspace() bytes; NULL = from the context's allocator, counted
     pub workspace: *const fp8_buffer,
-    /// C's `flags`.
+    /// FP8_LINEAR_AMAX_GIVEN or 0
     pub flags: u32,
-    /// C's `max_sms`.
+    /// multiprocessors to take; 0 = the context's
     pub max_sms: i32,
 }
 const _: () = assert!(std::mem::size_of::<fp8_linear_forward_args>() == 96);
 unsafe impl SizedStruct for fp8_linear_forward_args {}
-/// C's `struct fp8_linear_backward_args`.
+/// Arguments of fp8_linear_backward(). Read during the call only; what they point to must live until the stream has
+/// passed it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_linear_backward_args {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `dy`.
+    /// the gradient of y, \[tokens, out\] of output_dtype; or qdy
     pub dy: *const fp8_tensor,
-    /// C's `qdy`.
+    /// already quantized: row for dx, column for dw; or an earlier call's saved_dy, for dw alone
     pub qdy: *const fp8_qtensor,
-    /// C's `w`.
+    /// column side; NULL without dx
     pub w: *const fp8_qtensor,
-    /// C's `saved_x`.
+    /// column side: forward's, that of a shared qx, or a gathered one; or x
     pub saved_x: *const fp8_qtensor,
-    /// C's `x`.
+    /// the high-precision input, where somebody keeps it anyway (attention's output before the
+    /// projection), quantized here; neither this nor saved_x without dw
     pub x: *const fp8_tensor,
-    /// C's `amax_x`.
+    /// with x, TENSOR only: forward's (reduced) amax; NULL = taken from x
     pub amax_x: *const fp8_tensor,
-    /// C's `dx`.
+    /// optional \[tokens, in\], input_dtype or F32
     pub dx: *mut fp8_tensor,
-    /// C's `dw`.
+    /// optional \[out, in\], F32 or BF16
     pub dw: *mut fp8_tensor,
-    /// C's `dbias`.
+    /// optional F32\[out\], with dy only
     pub dbias: *mut fp8_tensor,
-    /// C's `saved_dy`.
+    /// out, optional, with dy only: its column side, for a later call with dw alone. Unquantized
+    /// wgrad: views dy
     pub saved_dy: *mut fp8_qtensor,
-    /// C's `amax_dy`.
+    /// as in fp8_quantize_args, of dy; TENSOR only, F32\[1\]
     pub amax_dy: *mut fp8_tensor,
-    /// C's `stats_dy`.
+    /// as in fp8_quantize_args, of dy
     pub stats_dy: *mut fp8_tensor,
-    /// C's `state_dy`.
+    /// as in fp8_quantize_args, of dy
     pub state_dy: *mut fp8_tensor,
-    /// C's `workspace`.
+    /// fp8_linear_workspace() bytes; NULL = from the context's allocator, counted
     pub workspace: *const fp8_buffer,
-    /// C's `flags`.
+    /// bits of enum fp8_linear_flags
     pub flags: u32,
-    /// C's `max_sms`.
+    /// multiprocessors to take; 0 = the context's
     pub max_sms: i32,
 }
 const _: () = assert!(std::mem::size_of::<fp8_linear_backward_args>() == 128);
 unsafe impl SizedStruct for fp8_linear_backward_args {}
-/// C's `struct fp8_comm_ops`.
+/// A communicator of the caller's own. Callbacks come on the calling thread only (release: on the one that drops the
+/// last reference); a callback returns a status and never throws or unwinds. All but the first two may be NULL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_comm_ops {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `user`.
+    /// handed to every callback
     pub user: *mut c_void,
-    /// C's `rank`.
+    /// this rank
     pub rank: i32,
-    /// C's `size`.
+    /// ranks
     pub size: i32,
-    /// C's `caps`.
+    /// bits of enum fp8_comm_caps
     pub caps: u32,
-    /// C's `reserved`.
+    /// 0
     pub reserved: u32,
-    /// C's `all_gather`.
+    /// required
     pub all_gather: fp8_comm_all_gather_fn,
-    /// C's `all_reduce_max`.
+    /// required
     pub all_reduce_max: fp8_comm_all_reduce_max_fn,
-    /// C's `all_to_all`.
+    /// for fp8_dispatch() and its kin
     pub all_to_all: fp8_comm_all_to_all_fn,
-    /// C's `group_begin`.
+    /// begins a group that the transport may fuse
     pub group_begin: fp8_comm_simple_fn,
-    /// C's `group_end`.
+    /// ends it
     pub group_end: fp8_comm_simple_fn,
-    /// C's `status`.
+    /// FP8_OK, or the asynchronous fault
     pub status: fp8_comm_simple_fn,
-    /// C's `release`.
+    /// frees user
     pub release: fp8_comm_release_fn,
 }
 const _: () = assert!(std::mem::size_of::<fp8_comm_ops>() == 88);
 unsafe impl SizedStruct for fp8_comm_ops {}
-/// C's `struct fp8_param_config`.
+/// How a param is made.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_param_config {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `rows`.
+    /// out features
     pub rows: i64,
-    /// C's `cols`.
+    /// in features
     pub cols: i64,
-    /// C's `cuts`.
+    /// host, copied: world + 1 ascending offsets into the flattened matrix; empty shards are fine
     pub cuts: *const i64,
-    /// C's `world`.
+    /// ranks
     pub world: i32,
-    /// C's `rank`.
+    /// this one; -1: stateless steps only, see fp8_param_args.rank
     pub rank: i32,
-    /// C's `recipe`.
+    /// a reference is kept
     pub recipe: *const fp8_recipe,
 }
 const _: () = assert!(std::mem::size_of::<fp8_param_config>() == 48);
 unsafe impl SizedStruct for fp8_param_config {}
-/// C's `struct fp8_param_layout`.
+/// Sizes of a list of params; equal on every rank. The bytes of shard and gathered are opaque. A report: a caller with
+/// a shorter struct gets what fits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_param_layout {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `amax_count`.
+    /// elements of amax: max-reduce them over the ranks as they are
     pub amax_count: i64,
-    /// C's `amax_dtype`.
+    /// F32; U8 (E8M0 codes: the max of codes is the code of the max) for MX and MX_W2D; 0 = nothing
+    /// to reduce (NONE)
     pub amax_dtype: i32,
-    /// C's `world`.
+    /// ranks
     pub world: i32,
-    /// C's `amax_bytes`.
+    /// bytes of amax
     pub amax_bytes: u64,
-    /// C's `row_bytes`.
+    /// of a shard, its row part: the same on all ranks, padded to the largest
     pub row_bytes: u64,
-    /// C's `col_bytes`.
+    /// of a shard, its column part, after the row part; 0 where the column side is a transpose (all
+    /// but ROW and MX)
     pub col_bytes: u64,
-    /// C's `gathered_bytes`.
+    /// world slots, in rank order, of what travels for `sides`: the row part for ROW (and for
+    /// any  sides where col_bytes is 0), the column part for COL, the whole shard for BOTH
     pub gathered_bytes: u64,
-    /// C's `workspace_bytes`.
+    /// enough for each of the five calls
     pub workspace_bytes: u64,
 }
 const _: () = assert!(std::mem::size_of::<fp8_param_layout>() == 64);
 unsafe impl SizedStruct for fp8_param_layout {}
-/// C's `struct fp8_param_args`.
+/// Arguments of the five calls: each reads or writes what its line names. All params of a list have one context and one
+/// recipe.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_param_args {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `params`.
+    /// host array of `count`
     pub params: *const *const fp8_param,
-    /// C's `masters`.
+    /// host array of `count`: this rank's elements, 1-D, F32 or BF16; shape 0 where it
+    /// owns none
     pub masters: *const *const fp8_tensor,
-    /// C's `full`.
+    /// host array of `count`, described (recipe, role weight) and placed, at least the sides
+    /// asked for; NONE: with FP8_SIDE_COPY
     pub full: *const *mut fp8_qtensor,
-    /// C's `amax`.
+    /// amax_bytes; keep it until the step's last gather or assemble
     pub amax: *const fp8_buffer,
-    /// C's `shard`.
+    /// row_bytes + col_bytes; keep it likewise
     pub shard: *const fp8_buffer,
-    /// C's `gathered`.
+    /// gathered_bytes, for fp8_param_assemble()
     pub gathered: *const fp8_buffer,
-    /// C's `workspace`.
+    /// workspace_bytes; NULL = from the context's allocator, counted
     pub workspace: *const fp8_buffer,
-    /// C's `rank`.
+    /// amax and cast, params created with rank -1: I32\[1\] in device memory, for SPMD programs
+    /// whose rank is data; masters then have the largest shard's size
     pub rank: *const fp8_tensor,
-    /// C's `count`.
+    /// params in the list
     pub count: i32,
-    /// C's `sides`.
+    /// bits of enum fp8_side
     pub sides: u32,
 }
 const _: () = assert!(std::mem::size_of::<fp8_param_args>() == 80);
 unsafe impl SizedStruct for fp8_param_args {}
-/// C's `struct fp8_dispatch_config`.
+/// How a plan is made.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_dispatch_config {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `expert_ids`.
+    /// I32 \[tokens, k\]; -1 = none; read by create only
     pub expert_ids: *const fp8_tensor,
-    /// C's `recipe`.
+    /// 1D activations, or NONE (BF16)
     pub recipe: *const fp8_recipe,
-    /// C's `memory`.
+    /// fp8_dispatch_plan_sizes() bytes: the plan's tables, until its last call has run on the
+    /// stream
     pub memory: *const fp8_buffer,
-    /// C's `tokens`.
+    /// of this rank
     pub tokens: i64,
-    /// C's `hidden`.
+    /// elements of a token
     pub hidden: i64,
-    /// C's `max_tokens`.
+    /// bound of `tokens` on any rank, equal on all
     pub max_tokens: i64,
-    /// C's `k`.
+    /// experts of a token
     pub k: i32,
-    /// C's `experts_per_rank`.
+    /// expert e lives on rank e / experts_per_rank
     pub experts_per_rank: i32,
-    /// C's `row_alignment`.
+    /// of each expert's group: 16 ROW, NONE; 32 MX; 128 BLOCK; 0 = by recipe
     pub row_alignment: i32,
-    /// C's `reserved`.
+    /// 0
     pub reserved: i32,
 }
 const _: () = assert!(std::mem::size_of::<fp8_dispatch_config>() == 72);
 unsafe impl SizedStruct for fp8_dispatch_config {}
-/// C's `struct fp8_combine_backward_args`.
+/// Arguments of fp8_combine_backward().
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fp8_combine_backward_args {
-    /// C's `struct_size`.
+    /// set by FP8_INIT
     pub struct_size: usize,
-    /// C's `dtokens`.
+    /// \[tokens, hidden\]
     pub dtokens: *const fp8_tensor,
-    /// C's `expert_rows`.
+    /// as given to fp8_combine(); only for dweights
     pub expert_rows: *const fp8_tensor,
-    /// C's `weights`.
+    /// as given to fp8_combine()
     pub weights: *const fp8_tensor,
-    /// C's `dexpert_rows`.
+    /// out, \[rows, hidden\]; padding rows become zero
     pub dexpert_rows: *mut fp8_tensor,
-    /// C's `dweights`.
+    /// out, F32 \[tokens, k\]; may be NULL
     pub dweights: *mut fp8_tensor,
-    /// C's `workspace`.
+    /// of fp8_dispatch_plan_query(); NULL = from the context's allocator, counted
     pub workspace: *const fp8_buffer,
 }
 const _: () = assert!(std::mem::size_of::<fp8_combine_backward_args>() == 56);
 unsafe impl SizedStruct for fp8_combine_backward_args {}
 extern "C" {
-    /// C's `fp8_status_name`.
+    /// The name of a status code, "FP8_ERR_ARGUMENT". \[pure\]
+    /// * `status`: any value
+    /// Returns a static text, also for unknown codes
     pub fn fp8_status_name(status: fp8_status) -> *const c_char;
-    /// C's `fp8_last_error`.
+    /// Reads the calling thread's last error. \[pure\]
+    /// * `error`: started with FP8_INIT; nothing is written if it is NULL or its struct_size is 0
     pub fn fp8_last_error(error: *mut fp8_error);
-    /// C's `fp8_version`.
+    /// The version of the loaded library. \[pure\]
+    /// Returns major * 10000 + minor * 100 + patch; the headers' is in version.h
     pub fn fp8_version() -> u32;
-    /// C's `fp8_build_info`.
+    /// How the loaded library was built: version, compiler, build type, and which modules it knows. \[pure\]
+    /// Returns a static text of one line
     pub fn fp8_build_info() -> *const c_char;
-    /// C's `fp8_struct_init`.
+    /// Zeroes a sized struct and sets its struct_size. Every sized struct, in and out, starts with this, mostly through
+    /// FP8_INIT. The size is the caller's, so a newer library never writes beyond it; a zero field means its default.
+    /// \[pure\]
+    /// * `object`: the struct, whose first field is `size_t struct_size`
+    /// * `struct_size`: its sizeof in the caller's headers
     pub fn fp8_struct_init(object: *mut c_void, struct_size: usize);
-    /// C's `fp8_tensor_compact`.
+    /// Fills the strides of a row-major array without gaps, from ndim and shape. \[pure\]
+    /// * `t`: ndim 0 to 4, shape not negative
+    /// Returns FP8_OK, or FP8_ERR_ARGUMENT
     pub fn fp8_tensor_compact(t: *mut fp8_tensor) -> fp8_status;
-    /// C's `fp8_qtensor_bytes`.
+    /// Bytes that these sides need in fp8_qtensor_place(). \[pure\]
+    /// * `q`: described; pointers are not read
+    /// * `sides`: bits of enum fp8_side
+    /// * `bytes`: 0 for sides that are absent or are views
+    /// Returns FP8_OK, or FP8_ERR_ARGUMENT
     pub fn fp8_qtensor_bytes(q: *const fp8_qtensor, sides: u32, bytes: *mut u64) -> fp8_status;
-    /// C's `fp8_qtensor_place`.
+    /// Lays the parts of these sides into memory, each at a multiple of 256 bytes from its start. Place row and column
+    /// apart so that one may be freed before the other. \[pure\]
+    /// * `q`: described; its data pointers are set
+    /// * `sides`: bits of enum fp8_side
+    /// * `memory`: at least fp8_qtensor_bytes() long, aligned to 16 bytes, of the context's device
+    /// Returns FP8_OK, or FP8_ERR_ARGUMENT: too short, misaligned, a side that is absent
     pub fn fp8_qtensor_place(q: *mut fp8_qtensor, sides: u32, memory: *const fp8_buffer) -> fp8_status;
-    /// C's `fp8_qtensor_slice`.
+    /// A view of a range of rows, both sides. \[pure\]
+    /// * `q`: described and placed
+    /// * `first`: the first row: at a tile's start where tiles run along rows
+    /// * `rows`: how many; where tiles run along rows, whole tiles unless the range ends with q
+    /// * `slice`: started with FP8_INIT; points into q's memory
+    /// Returns FP8_OK, or FP8_ERR_ARGUMENT: outside q, or a tile would be cut
     pub fn fp8_qtensor_slice(q: *const fp8_qtensor, first: i64, rows: i64, slice: *mut fp8_qtensor) -> fp8_status;
-    /// C's `fp8_context_create`.
+    /// Makes a context. A CUDA context loads the CUDA module at this call. \[shared\] \[waits\]
+    /// * `config`: NULL = all defaults
+    /// * `context`: to be destroyed by fp8_context_destroy()
+    /// Returns FP8_OK; FP8_ERR_UNSUPPORTED: no such device or module, with every place that was looked in;
+    /// FP8_ERR_ARGUMENT; FP8_ERR_IO or FP8_ERR_BACKEND: a module or driver that is there and broken
     pub fn fp8_context_create(config: *const fp8_context_config, context: *mut *mut fp8_context) -> fp8_status;
-    /// C's `fp8_context_query`.
+    /// Asks for one number. \[shared\]
+    /// * `context`: the context
+    /// * `what`: enum fp8_query
+    /// * `value`: the answer
+    /// Returns FP8_OK, or FP8_ERR_ARGUMENT for an unknown question
     pub fn fp8_context_query(context: *const fp8_context, what: i32, value: *mut i64) -> fp8_status;
-    /// C's `fp8_context_explain`.
+    /// A text for people: the implementations of each operation in the order they are tried, and why one declined. \[shared\]
+    /// * `context`: the context
+    /// * `text`: receives the text; NULL asks for `needed` only
+    /// * `bytes`: room in text
+    /// * `needed`: bytes of the whole text with its final 0; may be NULL
+    /// Returns FP8_OK, or FP8_ERR_ARGUMENT if the room is too small
     pub fn fp8_context_explain(
         context: *const fp8_context,
         text: *mut c_char,
         bytes: u64,
         needed: *mut u64,
     ) -> fp8_status;
-    /// C's `fp8_context_counters`.
+    /// Reads the counters. \[shared\]
+    /// * `context`: the context
+    /// * `counters`: started with FP8_INIT
+    /// Returns FP8_OK, or FP8_ERR_ARGUMENT
     pub fn fp8_context_counters(context: *const fp8_context, counters: *mut fp8_counters) -> fp8_status;
-    /// C's `fp8_context_destroy`.
+    /// Drops the caller's reference; never waits. \[shared\]
+    /// * `context`: NULL is ignored
     pub fn fp8_context_destroy(context: *mut fp8_context);
-    /// C's `fp8_buffer_alloc`.
+    /// Allocates memory of the context's device, aligned to 256 bytes, so that no language needs a CUDA binding of its own
+    /// to hold a tensor. Allowed under FP8_CONTEXT_NO_ALLOC. \[shared\] \[stream\]
+    /// * `context`: the context
+    /// * `bytes`: 0 gives an empty buffer
+    /// * `buffer`: to be freed by fp8_buffer_free()
+    /// * `stream`: the memory is usable by work enqueued on it from now on
+    /// Returns FP8_OK, FP8_ERR_NO_MEMORY or FP8_ERR_ARGUMENT
     pub fn fp8_buffer_alloc(
         context: *const fp8_context,
         bytes: u64,
         buffer: *mut fp8_buffer,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_buffer_copy`.
+    /// Copies bytes between host and device memory, either way. \[shared\] \[stream\]
+    /// * `context`: the context
+    /// * `dst`: destination
+    /// * `src`: source; must not overlap dst
+    /// * `bytes`: how many
+    /// * `stream`: the stream; host memory must live until it has passed the copy
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_BACKEND
     pub fn fp8_buffer_copy(
         context: *const fp8_context,
         dst: *mut c_void,
@@ -894,35 +992,83 @@ extern "C" {
         bytes: u64,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_buffer_zero`.
+    /// Zeroes device memory: statistics, gradients. \[shared\] \[stream\]
+    /// * `context`: the context
+    /// * `dst`: the memory
+    /// * `bytes`: how many
+    /// * `stream`: the stream
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_BACKEND
     pub fn fp8_buffer_zero(context: *const fp8_context, dst: *mut c_void, bytes: u64, stream: fp8_stream)
         -> fp8_status;
-    /// C's `fp8_buffer_free`.
+    /// Frees a buffer once the stream has passed this point, and empties it. \[shared\] \[stream\]
+    /// * `context`: the context that allocated it
+    /// * `buffer`: NULL and empty buffers are ignored
+    /// * `stream`: the stream of its last use
     pub fn fp8_buffer_free(context: *const fp8_context, buffer: *mut fp8_buffer, stream: fp8_stream);
-    /// C's `fp8_stream_create`.
+    /// Makes a stream of the context's device; NULL on the CPU. \[shared\]
+    /// * `context`: the context
+    /// * `stream`: to be destroyed by fp8_stream_destroy()
+    /// Returns FP8_OK, or FP8_ERR_BACKEND
     pub fn fp8_stream_create(context: *const fp8_context, stream: *mut fp8_stream) -> fp8_status;
-    /// C's `fp8_stream_sync`.
+    /// Waits until the stream is empty. \[shared\] \[waits\]
+    /// * `context`: the context
+    /// * `stream`: the stream
+    /// Returns FP8_OK, or FP8_ERR_BACKEND: also a fault of work that was enqueued before
     pub fn fp8_stream_sync(context: *const fp8_context, stream: fp8_stream) -> fp8_status;
-    /// C's `fp8_stream_wait`.
+    /// What is enqueued on `stream` from now on starts after what `other` holds now. \[shared\] \[stream\]
+    /// * `context`: the context
+    /// * `stream`: the stream that waits
+    /// * `other`: the stream that is waited for
+    /// Returns FP8_OK, or FP8_ERR_BACKEND
     pub fn fp8_stream_wait(context: *const fp8_context, stream: fp8_stream, other: fp8_stream) -> fp8_status;
-    /// C's `fp8_stream_destroy`.
+    /// Destroys a stream made by fp8_stream_create(). \[shared\]
+    /// * `context`: the context
+    /// * `stream`: NULL is ignored
     pub fn fp8_stream_destroy(context: *const fp8_context, stream: fp8_stream);
-    /// C's `fp8_recipe_config_preset`.
+    /// Fills a config with a preset's resolved fields. \[pure\]
+    /// * `preset`: enum fp8_preset
+    /// * `config`: started with FP8_INIT
+    /// Returns FP8_OK, or FP8_ERR_ARGUMENT for an unknown preset
     pub fn fp8_recipe_config_preset(preset: i32, config: *mut fp8_recipe_config) -> fp8_status;
-    /// C's `fp8_recipe_create`.
+    /// Makes a recipe. Pairs of operands that no GEMM multiplies are refused here, not later. \[pure\]
+    /// * `config`: preset, and fields that differ from it
+    /// * `recipe`: to be destroyed by fp8_recipe_destroy()
+    /// Returns FP8_OK; FP8_ERR_ARGUMENT for values out of range; FP8_ERR_UNSUPPORTED for legal values that are not offered,
+    /// with the reason
     pub fn fp8_recipe_create(config: *const fp8_recipe_config, recipe: *mut *mut fp8_recipe) -> fp8_status;
-    /// C's `fp8_recipe_query`.
+    /// Reads a recipe back, every field resolved. \[pure\]
+    /// * `recipe`: the recipe
+    /// * `resolved`: started with FP8_INIT
+    /// Returns FP8_OK, or FP8_ERR_ARGUMENT
     pub fn fp8_recipe_query(recipe: *const fp8_recipe, resolved: *mut fp8_recipe_config) -> fp8_status;
-    /// C's `fp8_recipe_to_string`.
+    /// Writes the canonical, versioned text of a recipe; fp8_recipe_from_string() reads it back to the same recipe. \[pure\]
+    /// * `recipe`: the recipe
+    /// * `text`: receives the text; NULL asks for `needed` only
+    /// * `bytes`: room in text
+    /// * `needed`: bytes of the text with its final 0; may be NULL
+    /// Returns FP8_OK, or FP8_ERR_ARGUMENT if the room is too small
     pub fn fp8_recipe_to_string(
         recipe: *const fp8_recipe,
         text: *mut c_char,
         bytes: u64,
         needed: *mut u64,
     ) -> fp8_status;
-    /// C's `fp8_recipe_from_string`.
+    /// Makes a recipe from its text: the canonical form, a preset's name, or a name that Megatron and Transformer Engine
+    /// users know (tensorwise, delayed, blockwise, mxfp8). \[pure\]
+    /// * `text`: the text
+    /// * `recipe`: to be destroyed by fp8_recipe_destroy()
+    /// Returns FP8_OK; FP8_ERR_ARGUMENT with the place in the text; FP8_ERR_UNSUPPORTED as fp8_recipe_create()
     pub fn fp8_recipe_from_string(text: *const c_char, recipe: *mut *mut fp8_recipe) -> fp8_status;
-    /// C's `fp8_recipe_describe`.
+    /// Describes a matrix under a recipe: kinds, dtypes, shapes and native strides of each side, data NULL. Unquantized
+    /// roles and GEMMs outside the coverage give UNQUANTIZED (or COPY) sides in BF16. \[pure\]
+    /// * `recipe`: the recipe
+    /// * `context`: what suits this device; NULL = portable
+    /// * `role`: enum fp8_role
+    /// * `rows`: rows of the matrix, 0 or more
+    /// * `cols`: columns of the matrix, 0 or more
+    /// * `sides`: bits of enum fp8_side; FP8_SIDE_COPY gives unquantized sides memory of their own
+    /// * `q`: started with FP8_INIT; place it with fp8_qtensor_place()
+    /// Returns FP8_OK, or FP8_ERR_ARGUMENT
     pub fn fp8_recipe_describe(
         recipe: *const fp8_recipe,
         context: *const fp8_context,
@@ -932,30 +1078,56 @@ extern "C" {
         sides: u32,
         q: *mut fp8_qtensor,
     ) -> fp8_status;
-    /// C's `fp8_recipe_destroy`.
+    /// Drops the caller's reference; linears and params that use the recipe keep theirs. \[pure\]
+    /// * `recipe`: NULL is ignored
     pub fn fp8_recipe_destroy(recipe: *mut fp8_recipe);
-    /// C's `fp8_quantize_workspace`.
+    /// Workspace of fp8_quantize() and fp8_amax(). Reads shapes, strides and kinds only: pointers may be NULL. \[pure\]
+    /// * `c`: the context
+    /// * `r`: the recipe
+    /// * `args`: as for the call
+    /// * `bytes`: enough for every legal alignment
+    /// Returns FP8_OK, or what the call would refuse
     pub fn fp8_quantize_workspace(
         c: *const fp8_context,
         r: *const fp8_recipe,
         args: *const fp8_quantize_args,
         bytes: *mut u64,
     ) -> fp8_status;
-    /// C's `fp8_quantize`.
+    /// Quantizes x into the sides of q: scale from the amax of each block (S1 to S4), code = sat(x * multiplier) (S5). NaN
+    /// becomes 0x7F, infinities the largest value; the statistics count them. Both sides are made in one call, the column
+    /// side from x itself, never from the row side's codes, save where it is their exact transpose (TENSOR, 2D). \[shared\]
+    /// \[stream\]
+    /// * `c`: the context
+    /// * `r`: the recipe that described q
+    /// * `args`: the arguments
+    /// * `stream`: the stream
+    /// Returns FP8_OK; FP8_ERR_ARGUMENT with tensor, dimension, value and rule; FP8_ERR_UNSUPPORTED; FP8_ERR_NO_ALLOC
     pub fn fp8_quantize(
         c: *const fp8_context,
         r: *const fp8_recipe,
         args: *const fp8_quantize_args,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_amax`.
+    /// x to amax and amax_col only, so that a group can reduce them before fp8_quantize() with FP8_AMAX_GIVEN. NaN is
+    /// ignored. \[shared\] \[stream\]
+    /// * `c`: the context
+    /// * `r`: the recipe
+    /// * `args`: as for fp8_quantize(); kinds come from q, whose data may be NULL; the same workspace
+    /// * `stream`: the stream
+    /// Returns as fp8_quantize()
     pub fn fp8_amax(
         c: *const fp8_context,
         r: *const fp8_recipe,
         args: *const fp8_quantize_args,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_dequantize`.
+    /// Values of one side: code * scale in FP32, then rounded to x's dtype (S6). \[shared\] \[stream\]
+    /// * `c`: the context
+    /// * `q`: the quantized matrix
+    /// * `side`: FP8_SIDE_ROW or FP8_SIDE_COL
+    /// * `x`: F32, BF16 or F16, \[rows, cols\] from either side
+    /// * `stream`: the stream
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_UNSUPPORTED
     pub fn fp8_dequantize(
         c: *const fp8_context,
         q: *const fp8_qtensor,
@@ -963,7 +1135,18 @@ extern "C" {
         x: *mut fp8_tensor,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_requantize`.
+    /// Makes the side that is missing from the values of the side that is there: the exact transpose where one exists
+    /// (TENSOR, 2D), else a double quantization, which with power-of-two scales is exact for every element that is normal in
+    /// both grids
+    /// (numerics). \[shared\] \[stream\]
+    /// * `c`: the context
+    /// * `r`: the recipe
+    /// * `q`: has the source side
+    /// * `other_side`: described and placed, the other side alone; may be q, with both sides placed (row is the
+    /// source)
+    /// * `workspace`: fp8_requantize_workspace() bytes; NULL = from the context's allocator, counted
+    /// * `stream`: the stream
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_NO_ALLOC
     pub fn fp8_requantize(
         c: *const fp8_context,
         r: *const fp8_recipe,
@@ -972,7 +1155,13 @@ extern "C" {
         workspace: *const fp8_buffer,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_requantize_workspace`.
+    /// Workspace of fp8_requantize(). \[pure\]
+    /// * `c`: the context
+    /// * `r`: the recipe
+    /// * `q`: as for the call; pointers are not read
+    /// * `other_side`: as for the call; pointers are not read
+    /// * `bytes`: enough for every legal alignment
+    /// Returns FP8_OK, or what the call would refuse
     pub fn fp8_requantize_workspace(
         c: *const fp8_context,
         r: *const fp8_recipe,
@@ -980,14 +1169,27 @@ extern "C" {
         other_side: *const fp8_qtensor,
         bytes: *mut u64,
     ) -> fp8_status;
-    /// C's `fp8_transpose`.
+    /// dst\[j, i\] = src\[i, j\], elements of 1, 2 or 4 bytes, any strides without zeros. \[shared\] \[stream\]
+    /// * `c`: the context
+    /// * `src`: a matrix
+    /// * `dst`: a matrix of the same dtype and swapped shape; must not overlap src
+    /// * `stream`: the stream
+    /// Returns FP8_OK or FP8_ERR_ARGUMENT
     pub fn fp8_transpose(
         c: *const fp8_context,
         src: *const fp8_tensor,
         dst: *mut fp8_tensor,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_cast`.
+    /// dst = round(src * scale), to nearest even, one multiplication in FP32. Any of F32, BF16, F16, E4M3, E5M2 to any.
+    /// \[shared\] \[stream\]
+    /// * `c`: the context
+    /// * `src`: the source
+    /// * `scale`: F32\[1\], a multiplier in device memory; NULL = 1
+    /// * `saturate`: not 0: beyond the range of an FP8 dst gives its largest value; 0: NaN for E4M3, infinity for E5M2
+    /// * `dst`: of the same shape
+    /// * `stream`: the stream
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_UNSUPPORTED
     pub fn fp8_cast(
         c: *const fp8_context,
         src: *const fp8_tensor,
@@ -996,7 +1198,13 @@ extern "C" {
         dst: *mut fp8_tensor,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_measure_workspace`.
+    /// Workspace of fp8_measure(). \[pure\]
+    /// * `c`: the context
+    /// * `x`: as for the call; pointers are not read
+    /// * `q`: as for the call; pointers are not read
+    /// * `side`: as for the call
+    /// * `bytes`: enough for every legal alignment
+    /// Returns FP8_OK, or what the call would refuse
     pub fn fp8_measure_workspace(
         c: *const fp8_context,
         x: *const fp8_tensor,
@@ -1004,7 +1212,16 @@ extern "C" {
         side: u32,
         bytes: *mut u64,
     ) -> fp8_status;
-    /// C's `fp8_measure`.
+    /// Measures what quantization lost: with x' the dequantized values and e = x - x', the sums x.x, e.e, x.x' and max|e|
+    /// in FP64. SQNR in dB is 10 log10(x.x / e.e). \[shared\] \[stream\]
+    /// * `c`: the context
+    /// * `x`: the source of q, \[rows, cols\]
+    /// * `q`: the quantized matrix
+    /// * `side`: FP8_SIDE_ROW or FP8_SIDE_COL
+    /// * `sums`: F64\[4\]: x.x, e.e, x.x', max|e|
+    /// * `workspace`: fp8_measure_workspace() bytes; NULL = from the context's allocator, counted
+    /// * `stream`: the stream
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_NO_ALLOC
     pub fn fp8_measure(
         c: *const fp8_context,
         x: *const fp8_tensor,
@@ -1014,17 +1231,38 @@ extern "C" {
         workspace: *const fp8_buffer,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_gemm_workspace`.
+    /// Workspace of fp8_gemm(). Reads shapes, strides and kinds only: pointers may be NULL. \[pure\]
+    /// * `c`: the context
+    /// * `args`: as for the call
+    /// * `bytes`: enough for every legal alignment
+    /// Returns FP8_OK, or what the call would refuse
     pub fn fp8_gemm_workspace(c: *const fp8_context, args: *const fp8_gemm_args, bytes: *mut u64) -> fp8_status;
-    /// C's `fp8_gemm`.
+    /// Multiplies. The reference implementation sums each block of K exactly and rounds once a block (S7 of numerics);
+    /// every other one meets an error bound against FP64 of the dequantized operands. The same bits for the same library
+    /// version, device model, thread count and shapes. \[shared\] \[stream\]
+    /// * `c`: the context
+    /// * `args`: the arguments
+    /// * `stream`: the stream
+    /// Returns FP8_OK; FP8_ERR_ARGUMENT with tensor, dimension, value and rule; FP8_ERR_UNSUPPORTED with every
+    /// implementation's reason; FP8_ERR_NO_ALLOC; FP8_ERR_BACKEND
     pub fn fp8_gemm(c: *const fp8_context, args: *const fp8_gemm_args, stream: fp8_stream) -> fp8_status;
-    /// C's `fp8_linear_create`.
+    /// Makes a linear. \[shared\]
+    /// * `context`: a reference is kept
+    /// * `config`: the configuration
+    /// * `linear`: to be destroyed by fp8_linear_destroy()
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_UNSUPPORTED
     pub fn fp8_linear_create(
         context: *const fp8_context,
         config: *const fp8_linear_config,
         linear: *mut *mut fp8_linear,
     ) -> fp8_status;
-    /// C's `fp8_linear_describe`.
+    /// Describes one of the linear's matrices, as fp8_recipe_describe(). saved_x and saved_dy: FP8_SIDE_COL. \[pure\]
+    /// * `linear`: the linear
+    /// * `role`: enum fp8_role: weight \[out, in\], activation \[rows, in\], gradient \[rows, out\]
+    /// * `rows`: tokens; ignored for the weight
+    /// * `sides`: bits of enum fp8_side
+    /// * `q`: started with FP8_INIT
+    /// Returns FP8_OK or FP8_ERR_ARGUMENT
     pub fn fp8_linear_describe(
         linear: *const fp8_linear,
         role: i32,
@@ -1032,33 +1270,74 @@ extern "C" {
         sides: u32,
         q: *mut fp8_qtensor,
     ) -> fp8_status;
-    /// C's `fp8_linear_workspace`.
+    /// Workspace that is enough for every legal call with up to `rows` tokens (0 too), and for fp8_quantize() of its x, dy
+    /// and w; one call at a time. \[pure\]
+    /// * `linear`: the linear
+    /// * `rows`: the most tokens of a call
+    /// * `gemms`: bits of enum fp8_gemm_kind; 0 = all
+    /// * `bytes`: enough for every legal alignment
+    /// Returns FP8_OK or FP8_ERR_ARGUMENT
     pub fn fp8_linear_workspace(linear: *const fp8_linear, rows: i64, gemms: u32, bytes: *mut u64) -> fp8_status;
-    /// C's `fp8_linear_prepare`.
+    /// Builds plans, loads lazy modules and sets kernel attributes, so that capture into a graph and NO_ALLOC start warm.
+    /// \[shared\] \[waits\]
+    /// * `linear`: the linear
+    /// * `rows`: tokens of the calls to come
+    /// * `gemms`: bits of enum fp8_gemm_kind; 0 = all
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_BACKEND
     pub fn fp8_linear_prepare(linear: *const fp8_linear, rows: i64, gemms: u32) -> fp8_status;
-    /// C's `fp8_linear_forward`.
+    /// y = x . w^T + bias. \[shared\] \[stream\]
+    /// * `linear`: the linear
+    /// * `args`: the arguments
+    /// * `stream`: the stream
+    /// Returns FP8_OK; FP8_ERR_ARGUMENT with tensor, dimension, value and rule; FP8_ERR_UNSUPPORTED; FP8_ERR_NO_ALLOC;
+    /// FP8_ERR_BACKEND
     pub fn fp8_linear_forward(
         linear: *const fp8_linear,
         args: *const fp8_linear_forward_args,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_linear_backward`.
+    /// dx = dy . w, dw = dy^T . x, dbias = column sums of dy: those that are asked for. \[shared\] \[stream\]
+    /// * `linear`: the linear
+    /// * `args`: the arguments
+    /// * `stream`: the stream
+    /// Returns as fp8_linear_forward()
     pub fn fp8_linear_backward(
         linear: *const fp8_linear,
         args: *const fp8_linear_backward_args,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_linear_destroy`.
+    /// Drops the caller's reference; never waits. Work on a stream is not touched: it needs the tensors, not the linear.
+    /// \[shared\]
+    /// * `linear`: NULL is ignored
     pub fn fp8_linear_destroy(linear: *mut fp8_linear);
-    /// C's `fp8_comm_create`.
+    /// Makes a communicator from callbacks. \[pure\]
+    /// * `ops`: copied
+    /// * `comm`: to be destroyed by fp8_comm_destroy()
+    /// Returns FP8_OK or FP8_ERR_ARGUMENT
     pub fn fp8_comm_create(ops: *const fp8_comm_ops, comm: *mut *mut fp8_comm) -> fp8_status;
-    /// C's `fp8_comm_create_local`.
+    /// Makes a group whose ranks are threads of this process. A rank blocks its caller until the peers arrive, so one
+    /// thread never drives two ranks. \[pure\]
+    /// * `size`: ranks
+    /// * `comms`: array of `size`: one for each thread
+    /// Returns FP8_OK or FP8_ERR_ARGUMENT
     pub fn fp8_comm_create_local(size: i32, comms: *mut *mut fp8_comm) -> fp8_status;
-    /// C's `fp8_comm_create_nccl`.
+    /// Borrows an ncclComm_t: it must outlive the communicator, and is never aborted. Needs the copy of NCCL that made it
+    /// in the process. \[pure\]
+    /// * `nccl_comm`: an ncclComm_t
+    /// * `comm`: to be destroyed by fp8_comm_destroy()
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_COMM
     pub fn fp8_comm_create_nccl(nccl_comm: *mut c_void, comm: *mut *mut fp8_comm) -> fp8_status;
-    /// C's `fp8_comm_nccl_id`.
+    /// A new id for fp8_comm_create_nccl_rank(), made on one rank and handed to the others. \[shared\]
+    /// * `id`: 128 bytes
+    /// Returns FP8_OK, FP8_ERR_UNSUPPORTED or FP8_ERR_COMM
     pub fn fp8_comm_nccl_id(id: *mut u8) -> fp8_status;
-    /// C's `fp8_comm_create_nccl_rank`.
+    /// Makes an NCCL communicator that libfp8 owns: it may be aborted. \[waits\] for all ranks
+    /// * `context`: a CUDA context: its device
+    /// * `id`: 128 bytes of fp8_comm_nccl_id(), equal on all ranks
+    /// * `rank`: this rank
+    /// * `size`: ranks
+    /// * `comm`: to be destroyed by fp8_comm_destroy()
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_COMM
     pub fn fp8_comm_create_nccl_rank(
         context: *const fp8_context,
         id: *const u8,
@@ -1066,66 +1345,133 @@ extern "C" {
         size: i32,
         comm: *mut *mut fp8_comm,
     ) -> fp8_status;
-    /// C's `fp8_comm_query`.
+    /// Rank, size and capabilities. \[pure\]
+    /// * `comm`: the communicator
+    /// * `rank`: may be NULL
+    /// * `size`: may be NULL
+    /// * `caps`: bits of enum fp8_comm_caps; may be NULL
+    /// Returns FP8_OK or FP8_ERR_ARGUMENT
     pub fn fp8_comm_query(comm: *const fp8_comm, rank: *mut i32, size: *mut i32, caps: *mut u32) -> fp8_status;
-    /// C's `fp8_comm_status`.
+    /// Polls for asynchronous faults. \[shared\]
+    /// * `comm`: the communicator
+    /// Returns FP8_OK, or FP8_ERR_COMM
     pub fn fp8_comm_status(comm: *const fp8_comm) -> fp8_status;
-    /// C's `fp8_comm_wait`.
+    /// Waits for the stream, for a fault or for the timeout. \[serial\] \[waits\]
+    /// * `comm`: the communicator
+    /// * `stream`: the stream
+    /// * `timeout_ms`: milliseconds; negative = no limit
+    /// Returns FP8_OK: the stream is empty; FP8_ERR_COMM: a fault, or the time is over
     pub fn fp8_comm_wait(comm: *mut fp8_comm, stream: fp8_stream, timeout_ms: i64) -> fp8_status;
-    /// C's `fp8_comm_check`.
+    /// Checks that all ranks agree on some bytes. \[serial\] \[waits\]
+    /// * `comm`: the communicator
+    /// * `what`: their name, for the message
+    /// * `bytes`: host memory
+    /// * `count`: how many
+    /// Returns FP8_OK, or FP8_ERR_COMM naming who differs
     pub fn fp8_comm_check(comm: *mut fp8_comm, what: *const c_char, bytes: *const c_void, count: u64) -> fp8_status;
-    /// C's `fp8_comm_destroy`.
+    /// Destroys a rank's end; never waits: an owned communicator is aborted, so call fp8_comm_wait() first.
+    /// * `comm`: NULL is ignored
     pub fn fp8_comm_destroy(comm: *mut fp8_comm);
-    /// C's `fp8_param_create`.
+    /// Makes a param. \[shared\]
+    /// * `context`: a reference is kept
+    /// * `config`: the configuration
+    /// * `param`: to be destroyed by fp8_param_destroy()
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_UNSUPPORTED
     pub fn fp8_param_create(
         context: *const fp8_context,
         config: *const fp8_param_config,
         param: *mut *mut fp8_param,
     ) -> fp8_status;
-    /// C's `fp8_param_destroy`.
+    /// Drops the caller's reference; never waits. \[shared\]
+    /// * `param`: NULL is ignored
     pub fn fp8_param_destroy(param: *mut fp8_param);
-    /// C's `fp8_param_sizes`.
+    /// Sizes for a list of params. \[pure\]
+    /// * `params`: host array of `count`
+    /// * `count`: params in the list
+    /// * `sides`: bits of enum fp8_side: what gathered will hold
+    /// * `layout`: started with FP8_INIT
+    /// Returns FP8_OK or FP8_ERR_ARGUMENT
     pub fn fp8_param_sizes(
         params: *const *const fp8_param,
         count: i32,
         sides: u32,
         layout: *mut fp8_param_layout,
     ) -> fp8_status;
-    /// C's `fp8_param_check`.
+    /// Checks once, at setup, that recipes, shapes, cuts and order agree on all ranks. \[serial\] \[waits\]
+    /// * `c`: the context
+    /// * `comm`: the communicator
+    /// * `params`: host array of `count`
+    /// * `count`: params in the list
+    /// Returns FP8_OK; FP8_ERR_COMM naming who differs
     pub fn fp8_param_check(
         c: *const fp8_context,
         comm: *mut fp8_comm,
         params: *const *const fp8_param,
         count: i32,
     ) -> fp8_status;
-    /// C's `fp8_param_amax`.
+    /// masters to amax, this rank's part (0 where it owns no element of a block): now max-reduce it. \[shared\] \[stream\]
+    /// * `c`: the context
+    /// * `args`: reads masters, writes amax
+    /// * `stream`: the stream
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_NO_ALLOC
     pub fn fp8_param_amax(c: *const fp8_context, args: *const fp8_param_args, stream: fp8_stream) -> fp8_status;
-    /// C's `fp8_param_cast`.
+    /// masters and reduced amax to shard, the codes of the owned elements: now gather it. \[shared\] \[stream\]
+    /// * `c`: the context
+    /// * `args`: reads masters and amax, writes shard
+    /// * `stream`: the stream
+    /// Returns as fp8_param_amax()
     pub fn fp8_param_cast(c: *const fp8_context, args: *const fp8_param_args, stream: fp8_stream) -> fp8_status;
-    /// C's `fp8_param_assemble`.
+    /// gathered and amax to the sides of full. With gathered NULL: the column side from full's own row side (not ROW, MX).
+    /// \[shared\] \[stream\]
+    /// * `c`: the context
+    /// * `args`: reads gathered and amax, writes full
+    /// * `stream`: the stream
+    /// Returns as fp8_param_amax()
     pub fn fp8_param_assemble(c: *const fp8_context, args: *const fp8_param_args, stream: fp8_stream) -> fp8_status;
-    /// C's `fp8_param_quantize`.
+    /// masters to amax and shard: one packed all-reduce(max), then the cast of the owned bytes. \[serial\] \[stream\]
+    /// * `c`: the context
+    /// * `comm`: the communicator
+    /// * `args`: reads masters, writes amax and shard
+    /// * `stream`: the stream
+    /// Returns as fp8_param_amax(), or FP8_ERR_COMM
     pub fn fp8_param_quantize(
         c: *const fp8_context,
         comm: *mut fp8_comm,
         args: *const fp8_param_args,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_param_gather`.
+    /// shard and amax to the sides of full: one all-gather, owned bytes only. \[serial\] \[stream\]
+    /// * `c`: the context
+    /// * `comm`: the communicator
+    /// * `args`: reads shard and amax, writes full
+    /// * `stream`: the stream
+    /// Returns as fp8_param_amax(), or FP8_ERR_COMM
     pub fn fp8_param_gather(
         c: *const fp8_context,
         comm: *mut fp8_comm,
         args: *const fp8_param_args,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_all_reduce_max`.
+    /// Maximum over the group, in place. \[serial\] \[stream\]
+    /// * `c`: the context
+    /// * `comm`: the communicator
+    /// * `inout`: F32 or U8, compact
+    /// * `stream`: the stream
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_COMM
     pub fn fp8_all_reduce_max(
         c: *const fp8_context,
         comm: *mut fp8_comm,
         inout: *mut fp8_tensor,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_all_gather_workspace`.
+    /// Workspace of fp8_all_gather(). \[pure\]
+    /// * `c`: the context
+    /// * `comm`: the communicator
+    /// * `part`: as for the call; pointers are not read
+    /// * `side`: as for the call
+    /// * `full`: as for the call; pointers are not read
+    /// * `bytes`: enough for every legal alignment
+    /// Returns FP8_OK, or what the call would refuse
     pub fn fp8_all_gather_workspace(
         c: *const fp8_context,
         comm: *const fp8_comm,
@@ -1134,7 +1480,16 @@ extern "C" {
         full: *const fp8_qtensor,
         bytes: *mut u64,
     ) -> fp8_status;
-    /// C's `fp8_all_gather`.
+    /// Joins one side of every rank's part along rows, in rank order. The column side needs tiles that end with a rank's
+    /// rows. \[serial\] \[stream\]
+    /// * `c`: the context
+    /// * `comm`: the communicator
+    /// * `part`: this rank's rows
+    /// * `side`: FP8_SIDE_ROW or FP8_SIDE_COL
+    /// * `full`: placed; full.rows = size * part.rows, the same on every rank (NONE: a COPY, 2 bytes an element)
+    /// * `workspace`: fp8_all_gather_workspace() bytes; NULL = from the context's allocator, counted
+    /// * `stream`: the stream
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED, FP8_ERR_NO_ALLOC or FP8_ERR_COMM
     pub fn fp8_all_gather(
         c: *const fp8_context,
         comm: *mut fp8_comm,
@@ -1144,7 +1499,13 @@ extern "C" {
         workspace: *const fp8_buffer,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_dispatch_plan_sizes`.
+    /// Size of a plan's memory and the bound of its rows, before any count is known. \[pure\]
+    /// * `c`: the context
+    /// * `comm`: the communicator
+    /// * `config`: expert_ids and memory may be NULL
+    /// * `bytes`: of fp8_dispatch_config.memory
+    /// * `max_rows`: the most rows that fp8_dispatch_plan_query() can report
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_UNSUPPORTED
     pub fn fp8_dispatch_plan_sizes(
         c: *const fp8_context,
         comm: *const fp8_comm,
@@ -1152,7 +1513,13 @@ extern "C" {
         bytes: *mut u64,
         max_rows: *mut i64,
     ) -> fp8_status;
-    /// C's `fp8_dispatch_plan_create`.
+    /// Makes a plan: counts are exchanged. \[serial\] \[waits\]
+    /// * `c`: the context
+    /// * `comm`: the communicator
+    /// * `config`: the configuration
+    /// * `stream`: the stream that wrote expert_ids
+    /// * `plan`: to be destroyed by fp8_dispatch_plan_destroy()
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_COMM
     pub fn fp8_dispatch_plan_create(
         c: *const fp8_context,
         comm: *mut fp8_comm,
@@ -1160,7 +1527,14 @@ extern "C" {
         stream: fp8_stream,
         plan: *mut *mut fp8_dispatch_plan,
     ) -> fp8_status;
-    /// C's `fp8_dispatch_plan_query`.
+    /// What arrives here. Group e is rows \[group_ends\[e-1\] or 0, group_ends\[e\]) of `grouped`, aligned; its first
+    /// group_rows\[e\] hold tokens, the rest is zero. View a group by fp8_qtensor_slice(). Each output may be NULL. \[pure\]
+    /// * `plan`: the plan
+    /// * `rows`: rows of `grouped`, padding included
+    /// * `group_ends`: host array of experts_per_rank
+    /// * `group_rows`: host array of experts_per_rank
+    /// * `workspace_bytes`: enough for each of the four calls
+    /// Returns FP8_OK or FP8_ERR_ARGUMENT
     pub fn fp8_dispatch_plan_query(
         plan: *const fp8_dispatch_plan,
         rows: *mut i64,
@@ -1168,7 +1542,14 @@ extern "C" {
         group_rows: *mut i64,
         workspace_bytes: *mut u64,
     ) -> fp8_status;
-    /// C's `fp8_dispatch`.
+    /// Tokens to the experts' ranks. Equal to quantizing after a BF16 dispatch, since a 1D scale is a function of one
+    /// token. \[serial\] \[stream\]
+    /// * `plan`: the plan
+    /// * `tokens`: row side, \[tokens, hidden\]
+    /// * `grouped`: row side, placed, \[rows, hidden\]; its column side by fp8_requantize()
+    /// * `workspace`: of fp8_dispatch_plan_query(); NULL = from the context's allocator, counted
+    /// * `stream`: the stream
+    /// Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_NO_ALLOC or FP8_ERR_COMM
     pub fn fp8_dispatch(
         plan: *const fp8_dispatch_plan,
         tokens: *const fp8_qtensor,
@@ -1176,7 +1557,13 @@ extern "C" {
         workspace: *const fp8_buffer,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_dispatch_backward`.
+    /// Gradients of the experts' rows back to their tokens: combine with weights of one. \[serial\] \[stream\]
+    /// * `plan`: the plan
+    /// * `dgrouped`: \[rows, hidden\]
+    /// * `dtokens`: \[tokens, hidden\]
+    /// * `workspace`: of fp8_dispatch_plan_query(); NULL = from the context's allocator, counted
+    /// * `stream`: the stream
+    /// Returns as fp8_dispatch()
     pub fn fp8_dispatch_backward(
         plan: *const fp8_dispatch_plan,
         dgrouped: *const fp8_tensor,
@@ -1184,7 +1571,15 @@ extern "C" {
         workspace: *const fp8_buffer,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_combine`.
+    /// Experts' rows back to their tokens: the weighted sum in FP32, in a fixed order (expert slot 0 to k - 1), rounded
+    /// once. \[serial\] \[stream\]
+    /// * `plan`: the plan
+    /// * `expert_rows`: \[rows, hidden\]
+    /// * `weights`: F32 \[tokens, k\]
+    /// * `tokens`: \[tokens, hidden\]
+    /// * `workspace`: of fp8_dispatch_plan_query(); NULL = from the context's allocator, counted
+    /// * `stream`: the stream
+    /// Returns as fp8_dispatch()
     pub fn fp8_combine(
         plan: *const fp8_dispatch_plan,
         expert_rows: *const fp8_tensor,
@@ -1193,15 +1588,26 @@ extern "C" {
         workspace: *const fp8_buffer,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_combine_backward`.
+    /// Gradients of fp8_combine(). \[serial\] \[stream\]
+    /// * `plan`: the plan
+    /// * `args`: the arguments
+    /// * `stream`: the stream
+    /// Returns as fp8_dispatch()
     pub fn fp8_combine_backward(
         plan: *const fp8_dispatch_plan,
         args: *const fp8_combine_backward_args,
         stream: fp8_stream,
     ) -> fp8_status;
-    /// C's `fp8_dispatch_plan_destroy`.
+    /// Destroys a plan; its memory is the caller's. Never waits.
+    /// * `plan`: NULL is ignored
     pub fn fp8_dispatch_plan_destroy(plan: *mut fp8_dispatch_plan);
-    /// C's `fp8_tensor_from_dlpack`.
+    /// A view of a DLTensor; NULL strides mean compact. \[pure\]
+    /// * `dl_tensor`: a DLTensor *; must outlive nothing but the call, its memory the view
+    /// * `dtype`: 0 = the DLTensor's; else its bytes are viewed as this dtype of equal size
+    /// * `tensor`: the view
+    /// * `device_type`: DLPack's device type; may be NULL
+    /// * `device_id`: DLPack's device index; may be NULL
+    /// Returns FP8_OK; FP8_ERR_ARGUMENT; FP8_ERR_UNSUPPORTED for more than 4 dimensions, lanes, or a dtype unknown here
     pub fn fp8_tensor_from_dlpack(
         dl_tensor: *const c_void,
         dtype: i32,
@@ -1209,7 +1615,12 @@ extern "C" {
         device_type: *mut i32,
         device_id: *mut i32,
     ) -> fp8_status;
-    /// C's `fp8_tensor_to_dlpack`.
+    /// Fills a caller's DLTensor from a view. \[pure\]
+    /// * `tensor`: the view
+    /// * `device_type`: DLPack's device type (1 = CPU, 2 = CUDA)
+    /// * `device_id`: DLPack's device index
+    /// * `dl_tensor`: a DLTensor * whose shape and strides point to arrays of at least 4 int64
+    /// Returns FP8_OK or FP8_ERR_ARGUMENT
     pub fn fp8_tensor_to_dlpack(
         tensor: *const fp8_tensor,
         device_type: i32,
