@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs the build into a prefix with a space in its path and uses it from there as a stranger would.
+# usage: check.sh pkgconfig|cmake|moved BUILD_DIR SCRATCH_DIR
+set -euo pipefail
+mode=$1 build=$2 scratch=$3
+here=$(cd "$(dirname "$0")" && pwd)
+unset LD_LIBRARY_PATH LIBRARY_PATH CPATH DESTDIR
+rm -rf "$scratch"
+prefix="$scratch/a prefix"
+mkdir -p "$scratch/out"
+cmake --install "$build" --prefix "$prefix" >/dev/null
+pc=$(find "$prefix" -name libfp8.pc)
+
+run_both() {
+  "$scratch/out/consumer_c"
+  "$scratch/out/consumer_cpp"
+  # the library they run with is the installed one
+  ldd "$scratch/out/consumer_c" | grep -F "libfp8.so.0 => $prefix/"
+}
+
+case $mode in
+  pkgconfig)
+    PKG_CONFIG_PATH=$(dirname "$pc") make -s -C "$scratch/out" -f "$here/consumer/Makefile" SOURCE="$here/consumer"
+    run_both
+    ;;
+  cmake)
+    cmake -S "$here/consumer" -B "$scratch/out" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release >/dev/null
+    cmake --build "$scratch/out" >/dev/null
+    run_both
+    ;;
+  moved) # an installed tree works after a move
+    mv "$prefix" "$scratch/another prefix"
+    prefix="$scratch/another prefix"
+    pc=$(find "$prefix" -name libfp8.pc)
+    PKG_CONFIG_PATH=$(dirname "$pc") make -s -C "$scratch/out" -f "$here/consumer/Makefile" SOURCE="$here/consumer"
+    run_both
+    ;;
+  *) exit 2 ;;
+esac
+rm -rf "$scratch"
