@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cpu/gemm.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "cpu/launch_gemm.h"
+#include "cpu/simd.h"
+#include "fp8/context.h"
+#include "fp8/recipe.h"
+
+namespace fp8::cpu {
+
+namespace {
+
+GemmPool pool_of(const ops::HostApi &host, const ops::BackendConfig &config) {
+  return {config.owner, host.parallel_for, std::max(config.threads, 1)};
+}
+
+}  // namespace
+
+GemmBackend::GemmBackend(const ops::HostApi &host, const ops::BackendConfig &config)
+    : host_(host), config_(config), list_(host.verbose, verbose_on()) {
+  if (config.flags & FP8_CONTEXT_REFERENCE) {
+    list_.add({"ref", "exact sums per K block, one rounding, then FP32 in increasing k", this, nullptr, ref_scratch,
+               nullptr, ref_run});
+    return;
+  }
+  about_portable_ = std::string("operands decoded to FP32 tiles, FP32 sums (") + simd_name(simd()) + ")";
+  list_.add({"portable", about_portable_.c_str(), this, nullptr, portable_scratch, nullptr, portable_run});
+}
+
+GemmBackend::~GemmBackend() = default;
+
+int32_t GemmBackend::workspace(const ops::Gemm &g, uint64_t *bytes) const {
+  *bytes = list_.scratch(g);
+  return FP8_OK;
+}
+
+int32_t GemmBackend::prepare(const ops::Gemm &g) { return list_.prepare(g); }
+
+int32_t GemmBackend::run(const ops::Gemm &g) {
+  if (g.d.rows == 0 || g.d.cols == 0) return FP8_OK;
+  const uint64_t need = list_.scratch(g);
+  if (g.workspace_bytes < need) {
+    return host_.set_error(
+        FP8_ERR_ARGUMENT, FP8_DOMAIN_LIBRARY, 0,
+        format("workspace.bytes is %llu, the product %s needs %llu", static_cast<unsigned long long>(g.workspace_bytes),
+               ops::gemm_text(g).c_str(), static_cast<unsigned long long>(need))
+            .c_str());
+  }
+  const int32_t status = list_.run(g);
+  if (status == ops::kDeclined) {
+    return host_.set_error(FP8_ERR_UNSUPPORTED, FP8_DOMAIN_LIBRARY, 0,
+                           ("no implementation takes " + ops::gemm_text(g)).c_str());
+  }
+  if (status != FP8_OK) return status;
+  if (g.a.scaling >= FP8_SCALING_TENSOR && g.a.scaling <= FP8_SCALING_32X32) {
+    host_.count(config_.owner, ops::Counters::kEmulatedGemms, 1);  // no CPU multiplies FP8: it is decoded first
+  }
+  return FP8_OK;
+}
+
+uint64_t GemmBackend::ref_scratch(void *self, const ops::Gemm *g) {
+  return gemm_ref_scratch(
+      *g, pool_of(static_cast<GemmBackend *>(self)->host_, static_cast<GemmBackend *>(self)->config_).threads);
+}
+
+int32_t GemmBackend::ref_run(void *self, const ops::Gemm *g, char *, uint64_t) {
+  const GemmBackend &b = *static_cast<GemmBackend *>(self);
+  gemm_ref(*g, pool_of(b.host_, b.config_), g->workspace);
+  return FP8_OK;
+}
+
+uint64_t GemmBackend::portable_scratch(void *self, const ops::Gemm *g) {
+  const GemmBackend &b = *static_cast<GemmBackend *>(self);
+  return gemm_portable_scratch(*g, pool_of(b.host_, b.config_).threads);
+}
+
+int32_t GemmBackend::portable_run(void *self, const ops::Gemm *g, char *, uint64_t) {
+  const GemmBackend &b = *static_cast<GemmBackend *>(self);
+  gemm_portable(*g, pool_of(b.host_, b.config_), g->workspace);
+  return FP8_OK;
+}
+
+}  // namespace fp8::cpu
