@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a quantize call does with one tile.
+#include <algorithm>
+
+#include "cpu/quantize.h"
+
+namespace fp8::cpu {
+namespace {
+
+// Magnitudes compare as unsigned integers; the order of arrival does not matter.
+void atomic_max(float *cell, float value) {
+  uint32_t *p = reinterpret_cast<uint32_t *>(cell);
+  const uint32_t v = num::bits_of(value);
+  uint32_t old = __atomic_load_n(p, __ATOMIC_RELAXED);
+  while (v > old && !__atomic_compare_exchange_n(p, &old, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+}
+
+float largest(const float *a, int64_t n) { return n ? *std::max_element(a, a + n) : 0.0f; }
+
+}  // namespace
+
+void QuantizeRun::amax_part(const Part &p, TileScratch &scratch) const {
+  if (wants_amax_pass(row_)) amax_side(row_, p, scratch);
+  if (!mirror_ && wants_amax_pass(col_)) amax_side(col_, p, scratch);
+}
+
+void QuantizeRun::amax_side(const SideRun &s, const Part &p, TileScratch &scratch) const {
+  int64_t unused;
+  if (!s.global) {  // amax only
+    if (s.along_rows()) {
+      row_multipliers(s, p, &unused, scratch);
+    } else {
+      col_multipliers(s, p, &unused, scratch);
+    }
+  } else if (s.along_rows()) {
+    ops_.amax_rows(p.x, p.x.cols, scratch.amax);
+    if (s.scaling == num::kTensor) {
+      atomic_max(s.table, largest(scratch.amax, p.x.rows));
+    } else {
+      for (int64_t r = 0; r < p.x.rows; ++r) atomic_max(s.table + p.row + r, scratch.amax[r]);
+    }
+  } else {
+    ops_.amax_cols(p.x, p.x.rows, scratch.amax);
+    for (int64_t c = 0; c < p.x.cols; ++c) atomic_max(s.table + p.col + c, scratch.amax[c]);
+  }
+}
+
+const float *QuantizeRun::row_multipliers(const SideRun &s, const Part &p, int64_t *seg, TileScratch &scratch) const {
+  const int64_t rows = p.x.rows, cols = p.x.cols;
+  if (s.global) {
+    *seg = cols;
+    if (s.scaling == num::kRow) return s.table + p.row;
+    std::fill(scratch.m, scratch.m + rows, s.table[0]);
+    return scratch.m;
+  }
+  *seg = s.tile_cols();
+  const int64_t segs = ceil_div(cols, *seg), height = s.tile_rows();
+  ops_.amax_rows(p.x, *seg, scratch.amax);
+  for (int64_t r0 = 0; r0 < rows; r0 += height) {
+    const int64_t end = std::min(rows, r0 + height);
+    for (int64_t k = 0; k < segs; ++k) {
+      float amax = scratch.amax[r0 * segs + k];
+      for (int64_t r = r0 + 1; r < end; ++r) amax = std::max(amax, scratch.amax[r * segs + k]);
+      const float m = finish(s, (p.row + r0) / height, p.col / *seg + k, amax);
+      for (int64_t r = r0; r < end; ++r) scratch.m[r * segs + k] = m;
+    }
+  }
+  return scratch.m;
+}
+
+const float *QuantizeRun::col_multipliers(const SideRun &s, const Part &p, int64_t *group, TileScratch &scratch) const {
+  const int64_t rows = p.x.rows, cols = p.x.cols;
+  if (s.global) {  // ROW
+    *group = rows;
+    return s.table + p.col;
+  }
+  *group = s.tile_rows();
+  ops_.amax_cols(p.x, *group, scratch.amax);
+  for (int64_t g = 0; g < ceil_div(rows, *group); ++g)
+    for (int64_t c = 0; c < cols; ++c)
+      scratch.m[g * cols + c] = finish(s, p.row / *group + g, p.col + c, scratch.amax[g * cols + c]);
+  return scratch.m;
+}
+
+void QuantizeRun::add_stats(const SideRun &s, const uint64_t *stats) const {
+  const ops::Vector &v = s.s->stats;
+  if (!v.data) return;
+  for (int i = 0; i <= num::kSaturated; ++i)
+    __atomic_fetch_add(static_cast<uint64_t *>(v.data) + i * v.stride, stats[i], __ATOMIC_RELAXED);
+}
+
+void QuantizeRun::cast_side(const SideRun &s, const Part &p, TileScratch &scratch) const {
+  const int64_t rows = p.x.rows, cols = p.x.cols;
+  const bool by_row = s.along_rows(), direct = !s.is_col && is_plain(s.s->side.codes);
+  const ops::Matrix &out = s.s->side.codes;
+  uint8_t *codes = direct ? reinterpret_cast<uint8_t *>(element(out, p.row, p.col)) : scratch.codes;
+  const int64_t stride = direct ? row_bytes(out) : cols;
+  int64_t run;
+  const float *m = by_row ? row_multipliers(s, p, &run, scratch) : col_multipliers(s, p, &run, scratch);
+  (by_row ? ops_.cast_rows : ops_.cast_cols)(p.x, s.dtype, run, m, codes, stride);
+
+  if (s.s->stats.data || (mirror_ && col_.s->stats.data)) {
+    uint64_t stats[num::kStats] = {};
+    (by_row ? ops_.count_rows : ops_.count_cols)(p.x, s.dtype, run, m, stats);
+    add_stats(s, stats);
+    if (mirror_) add_stats(col_, stats);
+  }
+
+  if (!s.is_col && !direct) scatter(out, p.row, p.col, rows, cols, codes, stride);
+  if (!s.is_col && !mirror_) return;
+  const ops::Matrix &col = col_.s->side.codes;
+  if (is_plain(col)) {
+    ops_.transpose(codes, stride, rows, cols, reinterpret_cast<uint8_t *>(element(col, p.col, p.row)), row_bytes(col));
+  } else {
+    ops_.transpose(codes, stride, rows, cols, scratch.other, rows);
+    scatter(col, p.col, p.row, cols, rows, scratch.other, rows);
+  }
+}
+
+void QuantizeRun::cast_part(const Part &p, TileScratch &scratch) const {
+  if (row_.on) cast_side(row_, p, scratch);
+  if (col_.on && !mirror_) cast_side(col_, p, scratch);
+  if (dbias_) {
+    float *sums = dbias_ + p.row / num::kDbiasChunk * cols_ + p.col;
+    std::fill(sums, sums + p.x.cols, 0.0f);
+    ops_.add_cols(p.x, sums);
+  }
+}
+
+// TENSOR and 2D kinds: the other side is the same codes and scales, transposed.
+void requantize_exact(const ops::Quantize &q, const Parallel &parallel) {
+  for (const bool is_col : {false, true}) {
+    const ops::Side &to = is_col ? q.col.side : q.row.side, &from = q.source;
+    if (to.scaling == 0) continue;
+    const bool flip = is_col != (q.source_is_col != 0);
+    if (flip) {
+      transpose(ops::Transpose{from.codes, to.codes}, parallel);
+    } else {
+      cast(ops::Cast{from.codes, to.codes, nullptr, 1, 0}, parallel);
+    }
+    const int64_t size = to.scale.dtype == num::kF32 ? 4 : 1;
+    for (int64_t i = 0; i < to.scale.rows; ++i)
+      for (int64_t j = 0; j < to.scale.cols; ++j) {
+        const char *src = static_cast<const char *>(from.scale.data) +
+                          (flip ? scale_index(from.scale, j, i) : scale_index(from.scale, i, j)) * size;
+        std::copy(src, src + size, static_cast<char *>(to.scale.data) + scale_index(to.scale, i, j) * size);
+      }
+    zero_padding(to.scale);
+  }
+}
+
+}  // namespace fp8::cpu

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inner loops: functions over a cache-resident tile, one table per SIMD target. What calls them is target-free.
+#pragma once
+#include "numerics/block.h"
+
+namespace fp8::cpu {
+
+// Rows of unit inner stride. dtype F32, F16, BF16 (values) or E4M3, E5M2 (codes); stride in bytes.
+struct Tile {
+  const void *data;
+  int32_t dtype;
+  int64_t stride, rows, cols;
+};
+
+// `seg`: columns that share a row's multiplier, rows_m is [rows][ceil(cols / seg)].
+// `group`: rows that share a column's multiplier, cols_m is [ceil(rows / group)][cols].
+struct TileOps {
+  const char *name;
+  void (*amax_rows)(const Tile &x, int64_t seg, float *amax);    // [rows][segs], overwritten
+  void (*amax_cols)(const Tile &x, int64_t group, float *amax);  // [groups][cols], overwritten
+  void (*cast_rows)(const Tile &x, int32_t dtype, int64_t seg, const float *m, uint8_t *q, int64_t stride);
+  void (*cast_cols)(const Tile &x, int32_t dtype, int64_t group, const float *m, uint8_t *q, int64_t stride);
+  void (*count_rows)(const Tile &x, int32_t dtype, int64_t seg, const float *m, uint64_t *stats);
+  void (*count_cols)(const Tile &x, int32_t dtype, int64_t group, const float *m, uint64_t *stats);
+  void (*add_cols)(const Tile &x, float *sums);  // sums[c] += x[0][c], then x[1][c], ...
+  void (*transpose)(const uint8_t *src, int64_t src_stride, int64_t rows, int64_t cols, uint8_t *dst,
+                    int64_t dst_stride);
+  // codes -> out (F32, F16, BF16): RN32(decode * s), then the output's rounding
+  void (*decode_rows)(const Tile &q, int64_t seg, const float *s, int32_t dtype, void *out, int64_t stride);
+  void (*decode_cols)(const Tile &q, int64_t group, const float *s, int32_t dtype, void *out, int64_t stride);
+};
+
+const TileOps &tile_ops();   // of the target in use
+const TileOps *plain_ops();  // no SIMD: the definition
+
+constexpr int64_t kTile = 128;                    // rows and columns of the square tile
+constexpr int64_t kTileElements = kTile * kTile;  // of any tile
+
+}  // namespace fp8::cpu
