@@ -20,9 +20,4 @@ void measure(const ops::Measure &m, const Parallel &parallel);
 void transpose(const ops::Transpose &t, const Parallel &parallel);
 void cast(const ops::Cast &c, const Parallel &parallel);
 
-// SIMD targets of this build that this CPU has, best first; the last is always "plain".
-int simd_targets(const char *names[8]);
-const char *simd_target();               // the one in use
-bool set_simd_target(const char *name);  // for tests: of the whole process; NULL = best; false: not available
-
 }  // namespace fp8::cpu

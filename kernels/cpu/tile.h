@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loops: functions over a cache-resident tile, one table per SIMD target. What calls them is target-free.
 #pragma once
+#include "cpu/simd.h"
 #include "numerics/block.h"
 
 namespace fp8::cpu {
@@ -30,7 +31,7 @@ struct TileOps {
   void (*decode_cols)(const Tile &q, int64_t group, const float *s, int32_t dtype, void *out, int64_t stride);
 };
 
-const TileOps &tile_ops();   // of the target in use
+const TileOps &tile_ops();   // of simd()
 const TileOps *plain_ops();  // no SIMD: the definition
 
 constexpr int64_t kTile = 128;                    // rows and columns of the square tile

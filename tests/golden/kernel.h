@@ -16,6 +16,7 @@ extern "C" {
 #include <vector>
 
 #include "cpu/launch_cpu.h"
+#include "cpu/tile.h"
 #include "golden.h"
 #include "numerics/block.h"
 
@@ -37,6 +38,14 @@ inline ops::Matrix matrix(void *data, int32_t dtype, int64_t rows, int64_t cols)
 
 inline ops::Scale scale(void *data, int32_t dtype, int64_t rows, int64_t cols) {
   return ops::Scale{data, dtype, 0, rows, cols, cols, 1};
+}
+
+// Every SIMD target of this machine; force_simd(kAvx512) lifts the limit again.
+inline std::vector<cpu::Simd> targets() {
+  cpu::force_simd(cpu::Simd::kAvx512);
+  std::vector<cpu::Simd> all;
+  for (int i = static_cast<int>(cpu::simd()); i >= 0; --i) all.push_back(static_cast<cpu::Simd>(i));
+  return all;
 }
 
 inline int64_t up(int64_t a, int64_t b) { return b ? (a + b - 1) / b : 1; }

@@ -50,17 +50,15 @@ static int64_t quant_case(const Case &c) {
 }
 
 static void every_target(int64_t (*one)(const Case &), const char *family) {
-  const char *targets[8];
-  const int n = cpu::simd_targets(targets);
   const std::vector<Case> all = cases(family);
-  for (int t = 0; t < n; ++t) {
-    assert_true(cpu::set_simd_target(targets[t]));
+  for (const cpu::Simd target : targets()) {
+    cpu::force_simd(target);
     int64_t bad = 0;
     for (const Case &c : all) bad += one(c);
-    std::printf("%s: %zu cases on %s, %lld mismatches\n", family, all.size(), targets[t], (long long)bad);
+    std::printf("%s: %zu cases on %s, %lld mismatches\n", family, all.size(), cpu::tile_ops().name, (long long)bad);
     assert_int_equal(bad, 0);
   }
-  cpu::set_simd_target(nullptr);
+  cpu::force_simd(cpu::Simd::kAvx512);
 }
 
 static void quant(void **) { every_target(quant_case, "quant"); }

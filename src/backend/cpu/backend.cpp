@@ -6,20 +6,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cpu/tile.h"
 #include "fp8/context.h"
 #include "fp8/recipe.h"
 
 namespace fp8::cpu {
 
-Backend::Backend(const ops::HostApi &api, const ops::BackendConfig &c)
-    : host(api),
-      config(c)
-#if FP8_CPU_HAS_GEMM
-      ,
-      gemm(api, c)
-#endif
-{
-}
+Backend::Backend(const ops::HostApi &api, const ops::BackendConfig &c) : host(api), config(c), gemm(api, c) {}
 
 namespace {
 
@@ -63,16 +56,8 @@ int32_t query(void *self, int32_t what, int64_t *value) {
 
 int32_t explain(void *self, char *text, uint64_t bytes, uint64_t *needed) {
   return entry(self, [&](Backend &b) {
-    const char *names[8];
-    const int n = simd_targets(names);
-    std::string all = std::string("quantize: ") + simd_target() + " (this CPU has";
-    for (int i = 0; i < n; ++i) all += std::string(" ") + names[i];
-    all += ")\n";
-#if FP8_CPU_HAS_GEMM
+    std::string all = std::string("quantize: ") + tile_ops().name + "\n";
     all += b.gemm.explain();
-#else
-    (void)b;
-#endif
     if (needed) *needed = all.size() + 1;
     if (text && bytes) {
       const size_t n_copied = std::min<size_t>(bytes - 1, all.size());
@@ -115,7 +100,6 @@ int32_t stream_sync(void *, fp8_stream) { return FP8_OK; }
 int32_t stream_wait(void *, fp8_stream, fp8_stream) { return FP8_OK; }
 void stream_destroy(void *, fp8_stream) {}
 
-#if FP8_CPU_HAS_GEMM
 int32_t gemm_workspace(void *self, const ops::Gemm *g, uint64_t *bytes) {
   return entry(self, [&](Backend &b) { return b.gemm.workspace(*g, bytes); });
 }
@@ -125,12 +109,6 @@ int32_t gemm_prepare(void *self, const ops::Gemm *g) {
 int32_t gemm(void *self, const ops::Gemm *g, fp8_stream) {
   return entry(self, [&](Backend &b) { return b.gemm.run(*g); });
 }
-#else
-int32_t no_gemm(void *self) { return of(self).fail(FP8_ERR_UNSUPPORTED, "this build has no matrix product"); }
-int32_t gemm_workspace(void *self, const ops::Gemm *, uint64_t *) { return no_gemm(self); }
-int32_t gemm_prepare(void *self, const ops::Gemm *) { return no_gemm(self); }
-int32_t gemm(void *self, const ops::Gemm *, fp8_stream) { return no_gemm(self); }
-#endif
 
 ops::BackendApi make_table() {
   ops::BackendApi t{};

@@ -4,14 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "backend/cpu/gemm.h"
 #include "cpu/launch_cpu.h"
 #include "ops/backend.h"
-#if __has_include("backend/cpu/gemm.h")
-#include "backend/cpu/gemm.h"
-#define FP8_CPU_HAS_GEMM 1
-#else
-#define FP8_CPU_HAS_GEMM 0
-#endif
 
 namespace fp8::cpu {
 
@@ -19,9 +14,7 @@ struct Backend {
   Backend(const ops::HostApi &api, const ops::BackendConfig &c);
   const ops::HostApi &host;
   ops::BackendConfig config;
-#if FP8_CPU_HAS_GEMM
   GemmBackend gemm;
-#endif
   Parallel parallel() const { return {host.parallel_for, config.owner}; }
   int32_t fail(int32_t status, const char *message) const { return host.set_error(status, 0, 0, message); }
 };
