@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//! FP8 training for Rust: a safe layer over libfp8's C API (`fp8-sys`).
+//!
+//! ```
+//! use fp8::{Bf16, Context, Dtype, Forward, Linear, Recipe, Role, Sides, Tensor, TensorMut};
+//!
+//! let context = Context::cpu()?;
+//! let linear = Linear::new(&context, &"block".parse::<Recipe>()?, 256, 128)?;
+//! let (w, x) = (vec![0.01f32; 128 * 256], vec![Bf16::from(0.5f32); 32 * 256]);
+//! let mut y = vec![Bf16::default(); 32 * 128];
+//! let qw = linear.quantize_weight(&Tensor::new(&w, &[128, 256])?)?;
+//! linear.forward(Forward {
+//!     x: Some(&Tensor::new(&x, &[32, 256])?),
+//!     w: Some(&qw),
+//!     y: Some(&mut TensorMut::new(&mut y, &[32, 128])?),
+//!     ..Forward::default()
+//! })?;
+//! assert!((f32::from(y[0]) - 1.28).abs() < 0.02);
+//! # let _ = (Dtype::F32, Role::Weight, Sides::BOTH);
+//! # Ok::<(), fp8::Error>(())
+//! ```
+//!
+//! # Memory, threads, streams
+//!
+//! * Views ([`Tensor`], [`TensorMut`]) borrow slices (CPU contexts), [`Buffer`]s of the context's device, or foreign device
+//!   storage by way of [`DeviceStorage`]. A view of the wrong space is refused before the call.
+//! * Matrices are row-major. A [`QTensor`] owns its memory, one buffer a side.
+//! * [`Context`], [`Recipe`] and [`Linear`] are `Send + Sync`; [`Comm`] is `Send` and takes `&mut self`, as every rank must make
+//!   the same calls in the same order.
+//! * All work of a context goes to its one stream in order, so buffers may be dropped while work is in flight. Only
+//!   [`Context::with_stream`] is `unsafe`: the order against other streams is then the caller's.
+//! * Calls without a workspace take it from the context's allocator.
+//!
+//! The minimum Rust version is 1.63.
+#![warn(missing_docs)]
+
+mod comm;
+mod context;
+mod element;
+mod error;
+mod handle;
+mod linear;
+mod param;
+mod qtensor;
+mod recipe;
+mod tensor;
+
+pub use comm::Comm;
+pub use context::{Backend, Buffer, Context, ContextConfig, Counters};
+pub use element::{Bf16, Dtype, Element, E4M3, E5M2, E8M0, F16};
+pub use error::{Error, ErrorCode, Result};
+pub use fp8_sys as sys;
+pub use linear::{Backward, Forward, Linear};
+pub use param::{ParamLayout, ParamList, ParamStep, Shape};
+pub use qtensor::{gemm, Gemm, QTensor, Quantize, Sides};
+pub use recipe::{Preset, Recipe, RecipeConfig, Role};
+pub use tensor::{DeviceStorage, DeviceStorageMut, Space, Tensor, TensorMut};
