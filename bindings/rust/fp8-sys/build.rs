@@ -5,7 +5,11 @@ use std::process::Command;
 
 fn pkg_config(variable: &str) -> Option<String> {
     let tool = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
-    let out = Command::new(tool).arg(format!("--variable={variable}")).arg("libfp8").output().ok()?;
+    let out = Command::new(tool)
+        .arg(format!("--variable={variable}"))
+        .arg("libfp8")
+        .output()
+        .ok()?;
     let text = String::from_utf8(out.stdout).ok()?.trim().to_string();
     (out.status.success() && !text.is_empty()).then_some(text)
 }

@@ -39,7 +39,14 @@ impl Comm {
     pub fn check(&mut self, what: &str, bytes: &[u8]) -> Result<()> {
         let what = CString::new(what.replace('\0', " ")).expect("no zero byte is left");
         // Safety: a C string and `bytes.len()` bytes.
-        check(unsafe { sys::fp8_comm_check(self.as_ptr(), what.as_ptr(), bytes.as_ptr() as *const c_void, bytes.len() as u64) })
+        check(unsafe {
+            sys::fp8_comm_check(
+                self.as_ptr(),
+                what.as_ptr(),
+                bytes.as_ptr() as *const c_void,
+                bytes.len() as u64,
+            )
+        })
     }
     /// The elementwise maximum over the ranks, in place (F32 or U8).
     pub fn all_reduce_max(&mut self, context: &Context, inout: &mut TensorMut) -> Result<()> {

@@ -60,7 +60,11 @@ impl Context {
         };
         raw.device = config.device;
         raw.threads = config.threads;
-        raw.flags = if config.reference { sys::FP8_CONTEXT_REFERENCE } else { 0 };
+        raw.flags = if config.reference {
+            sys::FP8_CONTEXT_REFERENCE
+        } else {
+            0
+        };
         // Safety: the struct lives for the call; the output is checked by make.
         let handle = Handle::make(|out| unsafe { sys::fp8_context_create(&raw, out) })?;
         let query = |what| {
@@ -69,16 +73,30 @@ impl Context {
             check(unsafe { sys::fp8_context_query(handle.as_ptr(), what, &mut value) }).map(|()| value)
         };
         let cuda = query(sys::FP8_QUERY_BACKEND)? == i64::from(sys::FP8_BACKEND_CUDA);
-        let space = if cuda { Space::Cuda(query(sys::FP8_QUERY_DEVICE)? as i32) } else { Space::Host };
-        Ok(Self { inner: Arc::new(Inner { handle, space }), stream: 0 })
+        let space = if cuda {
+            Space::Cuda(query(sys::FP8_QUERY_DEVICE)? as i32)
+        } else {
+            Space::Host
+        };
+        Ok(Self {
+            inner: Arc::new(Inner { handle, space }),
+            stream: 0,
+        })
     }
     /// The CPU with all its threads.
     pub fn cpu() -> Result<Self> {
-        Self::new(ContextConfig { backend: Backend::Cpu, ..ContextConfig::default() })
+        Self::new(ContextConfig {
+            backend: Backend::Cpu,
+            ..ContextConfig::default()
+        })
     }
     /// A CUDA device.
     pub fn cuda(device: i32) -> Result<Self> {
-        Self::new(ContextConfig { backend: Backend::Cuda, device, ..ContextConfig::default() })
+        Self::new(ContextConfig {
+            backend: Backend::Cuda,
+            device,
+            ..ContextConfig::default()
+        })
     }
     /// The same context with its work on another stream (a `cudaStream_t`).
     ///
@@ -87,7 +105,10 @@ impl Context {
     /// The stream is of this device and outlives the context and what was made with it; order against other streams is the
     /// caller's.
     pub unsafe fn with_stream(&self, stream: *mut c_void) -> Self {
-        Self { inner: self.inner.clone(), stream: stream as usize }
+        Self {
+            inner: self.inner.clone(),
+            stream: stream as usize,
+        }
     }
     /// Where its tensors lie.
     pub fn space(&self) -> Space {
@@ -120,7 +141,10 @@ impl Context {
         if space == self.inner.space {
             return Ok(());
         }
-        Err(Error::argument(format!("{name} lies in {space:?}, the context works in {:?}", self.inner.space)))
+        Err(Error::argument(format!(
+            "{name} lies in {space:?}, the context works in {:?}",
+            self.inner.space
+        )))
     }
 }
 
@@ -158,10 +182,16 @@ impl Buffer {
     }
     /// For outputs that a call writes whole before anybody can read them.
     pub(crate) fn unwritten(context: &Context, bytes: usize) -> Result<Self> {
-        let mut raw = sys::fp8_buffer { data: null_mut(), bytes: 0 };
+        let mut raw = sys::fp8_buffer {
+            data: null_mut(),
+            bytes: 0,
+        };
         // Safety: a live handle, a local output.
         check(unsafe { sys::fp8_buffer_alloc(context.as_ptr(), bytes as u64, &mut raw, context.stream()) })?;
-        Ok(Self { context: context.clone(), raw })
+        Ok(Self {
+            context: context.clone(),
+            raw,
+        })
     }
     /// A copy of a slice.
     pub fn from_slice<T: Element>(context: &Context, data: &[T]) -> Result<Self> {
@@ -179,7 +209,13 @@ impl Buffer {
         self.room(bytes)?;
         // Safety: both sides hold `bytes`.
         check(unsafe {
-            sys::fp8_buffer_copy(self.context.as_ptr(), self.raw.data, data.as_ptr() as *const c_void, bytes as u64, self.context.stream())
+            sys::fp8_buffer_copy(
+                self.context.as_ptr(),
+                self.raw.data,
+                data.as_ptr() as *const c_void,
+                bytes as u64,
+                self.context.stream(),
+            )
         })?;
         self.context.sync()
     }
@@ -189,14 +225,27 @@ impl Buffer {
         self.room(bytes)?;
         // Safety: both sides hold `bytes`; every bit pattern is an element.
         check(unsafe {
-            sys::fp8_buffer_copy(self.context.as_ptr(), data.as_mut_ptr() as *mut c_void, self.raw.data, bytes as u64, self.context.stream())
+            sys::fp8_buffer_copy(
+                self.context.as_ptr(),
+                data.as_mut_ptr() as *mut c_void,
+                self.raw.data,
+                bytes as u64,
+                self.context.stream(),
+            )
         })?;
         self.context.sync()
     }
     /// Sets every byte to zero.
     pub fn zero(&mut self) -> Result<()> {
         // Safety: its own memory.
-        check(unsafe { sys::fp8_buffer_zero(self.context.as_ptr(), self.raw.data, self.raw.bytes, self.context.stream()) })
+        check(unsafe {
+            sys::fp8_buffer_zero(
+                self.context.as_ptr(),
+                self.raw.data,
+                self.raw.bytes,
+                self.context.stream(),
+            )
+        })
     }
     /// Views its start.
     pub fn tensor(&self, dtype: Dtype, shape: &[usize]) -> Result<Tensor<'_>> {
@@ -223,7 +272,10 @@ impl Buffer {
         if bytes <= self.bytes() {
             return Ok(());
         }
-        Err(Error::argument(format!("{bytes} bytes asked of a buffer of {}", self.bytes())))
+        Err(Error::argument(format!(
+            "{bytes} bytes asked of a buffer of {}",
+            self.bytes()
+        )))
     }
 }
 

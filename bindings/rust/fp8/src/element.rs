@@ -106,7 +106,11 @@ impl From<Bf16> for f32 {
 
 impl From<E4M3> for f32 {
     fn from(value: E4M3) -> f32 {
-        let (sign, e, m) = (if value.0 & 0x80 != 0 { -1.0 } else { 1.0 }, (value.0 >> 3) & 15, (value.0 & 7) as f32);
+        let (sign, e, m) = (
+            if value.0 & 0x80 != 0 { -1.0 } else { 1.0 },
+            (value.0 >> 3) & 15,
+            (value.0 & 7) as f32,
+        );
         match (e, value.0 & 7) {
             (15, 7) => f32::NAN,
             (0, _) => sign * m * 2f32.powi(-9),
@@ -117,7 +121,11 @@ impl From<E4M3> for f32 {
 
 impl From<E5M2> for f32 {
     fn from(value: E5M2) -> f32 {
-        let (sign, e, m) = (if value.0 & 0x80 != 0 { -1.0 } else { 1.0 }, (value.0 >> 2) & 31, (value.0 & 3) as f32);
+        let (sign, e, m) = (
+            if value.0 & 0x80 != 0 { -1.0 } else { 1.0 },
+            (value.0 >> 2) & 31,
+            (value.0 & 3) as f32,
+        );
         match (e, value.0 & 3) {
             (31, 0) => sign * f32::INFINITY,
             (31, _) => f32::NAN,

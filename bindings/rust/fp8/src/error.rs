@@ -72,7 +72,11 @@ impl Error {
         &self.message
     }
     pub(crate) fn argument(message: String) -> Self {
-        Self { code: ErrorCode::Argument, native: 0, message }
+        Self {
+            code: ErrorCode::Argument,
+            native: 0,
+            message,
+        }
     }
 }
 
@@ -110,5 +114,9 @@ pub(crate) fn check(status: i32) -> Result<()> {
             message
         }
     };
-    Err(Error { code: status.into(), native: raw.native_code, message })
+    Err(Error {
+        code: status.into(),
+        native: raw.native_code,
+        message,
+    })
 }

@@ -11,7 +11,9 @@ impl<T: Destroy> Handle<T> {
     pub(crate) fn make(make: impl FnOnce(*mut *mut T) -> i32) -> Result<Self> {
         let mut raw = null_mut();
         check(make(&mut raw))?;
-        Ok(Self(NonNull::new(raw).expect("the library made no handle and reported success")))
+        Ok(Self(
+            NonNull::new(raw).expect("the library made no handle and reported success"),
+        ))
     }
     pub(crate) fn as_ptr(&self) -> *mut T {
         self.0.as_ptr()

@@ -78,7 +78,14 @@ impl Linear {
         Self::with_dtypes(context, recipe, in_features, out_features, Dtype::Bf16, Dtype::Bf16)
     }
     /// With the dtypes of x and dx, and of y and dy.
-    pub fn with_dtypes(context: &Context, recipe: &Recipe, in_features: usize, out_features: usize, input: Dtype, output: Dtype) -> Result<Self> {
+    pub fn with_dtypes(
+        context: &Context,
+        recipe: &Recipe,
+        in_features: usize,
+        out_features: usize,
+        input: Dtype,
+        output: Dtype,
+    ) -> Result<Self> {
         let mut config = sys::fp8_linear_config::new();
         config.in_features = in_features as i64;
         config.out_features = out_features as i64;
@@ -87,11 +94,22 @@ impl Linear {
         config.output_dtype = output as i32;
         // Safety: a sized struct and live handles.
         let handle = Handle::make(|out| unsafe { sys::fp8_linear_create(context.as_ptr(), &config, out) })?;
-        Ok(Self { handle, context: context.clone(), recipe: recipe.clone() })
+        Ok(Self {
+            handle,
+            context: context.clone(),
+            recipe: recipe.clone(),
+        })
     }
     /// Quantizes the weight, `[out, in]`: once an optimizer step.
     pub fn quantize_weight(&self, w: &Tensor) -> Result<QTensor> {
-        QTensor::quantize(&self.context, &self.recipe, Role::Weight, w, Sides::BOTH, Quantize::default())
+        QTensor::quantize(
+            &self.context,
+            &self.recipe,
+            Role::Weight,
+            w,
+            Sides::BOTH,
+            Quantize::default(),
+        )
     }
     /// Memory for what forward saves of an input of these rows.
     pub fn saved(&self, rows: usize) -> Result<QTensor> {
@@ -99,7 +117,13 @@ impl Linear {
         let wanted = sys::FP8_SIDE_COL | sys::FP8_SIDE_COPY;
         // Safety: a live handle and a sized struct.
         check(unsafe {
-            sys::fp8_linear_describe(self.handle.as_ptr(), sys::FP8_ROLE_ACTIVATION, rows as i64, wanted, &mut raw)
+            sys::fp8_linear_describe(
+                self.handle.as_ptr(),
+                sys::FP8_ROLE_ACTIVATION,
+                rows as i64,
+                wanted,
+                &mut raw,
+            )
         })?;
         QTensor::place(&self.context, raw, Sides::COL, true)
     }

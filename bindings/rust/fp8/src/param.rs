@@ -49,7 +49,10 @@ impl ParamList {
         let mut params = Vec::new();
         for shape in shapes {
             if shape.cuts.len() < 2 {
-                return Err(Error::argument(format!("cuts {:?}: world + 1 offsets are wanted", shape.cuts)));
+                return Err(Error::argument(format!(
+                    "cuts {:?}: world + 1 offsets are wanted",
+                    shape.cuts
+                )));
             }
             let mut config = sys::fp8_param_config::new();
             (config.rows, config.cols) = (shape.rows as i64, shape.cols as i64);
@@ -58,19 +61,33 @@ impl ParamList {
             config.rank = rank as i32;
             config.recipe = recipe.as_ptr();
             // Safety: a sized struct; cuts holds world + 1 offsets and is copied.
-            params.push(Handle::make(|out| unsafe { sys::fp8_param_create(context.as_ptr(), &config, out) })?);
+            params.push(Handle::make(|out| unsafe {
+                sys::fp8_param_create(context.as_ptr(), &config, out)
+            })?);
         }
         let mut layout = ParamLayout::new();
         let list: Vec<_> = params.iter().map(|p| p.as_ptr() as *const sys::fp8_param).collect();
         // Safety: `list` holds as many live handles.
         check(unsafe { sys::fp8_param_sizes(list.as_ptr(), list.len() as i32, sys::FP8_SIDE_BOTH, &mut layout) })?;
-        let bytes = [layout.amax_bytes, layout.row_bytes + layout.col_bytes, layout.workspace_bytes];
+        let bytes = [
+            layout.amax_bytes,
+            layout.row_bytes + layout.col_bytes,
+            layout.workspace_bytes,
+        ];
         let memory = [
             Buffer::new(context, bytes[0] as usize)?,
             Buffer::new(context, bytes[1] as usize)?,
             Buffer::new(context, bytes[2] as usize)?,
         ];
-        Ok(Self { params, shapes: shapes.to_vec(), rank, context: context.clone(), recipe: recipe.clone(), layout, memory })
+        Ok(Self {
+            params,
+            shapes: shapes.to_vec(),
+            rank,
+            context: context.clone(),
+            recipe: recipe.clone(),
+            layout,
+            memory,
+        })
     }
     /// Sizes of what is exchanged.
     pub fn layout(&self) -> &ParamLayout {
@@ -95,7 +112,11 @@ impl ParamList {
     }
     /// Fails unless recipes, shapes and cuts agree on all ranks: once, at setup.
     pub fn check(&self, comm: &mut Comm) -> Result<()> {
-        let list: Vec<_> = self.params.iter().map(|p| p.as_ptr() as *const sys::fp8_param).collect();
+        let list: Vec<_> = self
+            .params
+            .iter()
+            .map(|p| p.as_ptr() as *const sys::fp8_param)
+            .collect();
         // Safety: `list` holds as many live handles.
         check(unsafe { sys::fp8_param_check(self.context.as_ptr(), comm.as_ptr(), list.as_ptr(), list.len() as i32) })
     }
@@ -114,19 +135,25 @@ impl ParamList {
     /// The last stateless step: all ranks' slots, in rank order, to full weights.
     pub fn assemble(&mut self, gathered: &Buffer, full: &mut [QTensor], sides: Sides) -> Result<()> {
         // Safety: call() keeps what args points to.
-        self.call(None, Some(full), Some(gathered), sides, |c, args, s| unsafe { sys::fp8_param_assemble(c, args, s) })
+        self.call(None, Some(full), Some(gathered), sides, |c, args, s| unsafe {
+            sys::fp8_param_assemble(c, args, s)
+        })
     }
     /// Masters to amaxes and shards: one all-reduce(max).
     pub fn quantize(&mut self, comm: &mut Comm, masters: &[Tensor]) -> Result<()> {
         let comm = comm.as_ptr();
         // Safety: call() keeps what args points to.
-        self.call(Some(masters), None, None, Sides::BOTH, |c, args, s| unsafe { sys::fp8_param_quantize(c, comm, args, s) })
+        self.call(Some(masters), None, None, Sides::BOTH, |c, args, s| unsafe {
+            sys::fp8_param_quantize(c, comm, args, s)
+        })
     }
     /// Shards to full weights: one all-gather.
     pub fn gather(&mut self, comm: &mut Comm, full: &mut [QTensor], sides: Sides) -> Result<()> {
         let comm = comm.as_ptr();
         // Safety: call() keeps what args points to.
-        self.call(None, Some(full), None, sides, |c, args, s| unsafe { sys::fp8_param_gather(c, comm, args, s) })
+        self.call(None, Some(full), None, sides, |c, args, s| unsafe {
+            sys::fp8_param_gather(c, comm, args, s)
+        })
     }
     fn call(
         &mut self,
@@ -139,20 +166,35 @@ impl ParamList {
         let n = self.params.len();
         let given = masters.map_or(n, <[_]>::len).min(full.as_ref().map_or(n, |f| f.len()));
         if given != n || masters.map_or(false, |m| m.len() != n) || full.as_ref().map_or(false, |f| f.len() != n) {
-            return Err(Error::argument(format!("a list of {n} params needs {n} masters and {n} full weights")));
+            return Err(Error::argument(format!(
+                "a list of {n} params needs {n} masters and {n} full weights"
+            )));
         }
-        let list: Vec<_> = self.params.iter().map(|p| p.as_ptr() as *const sys::fp8_param).collect();
+        let list: Vec<_> = self
+            .params
+            .iter()
+            .map(|p| p.as_ptr() as *const sys::fp8_param)
+            .collect();
         let mut master_list = Vec::new();
         for m in masters.unwrap_or(&[]) {
             master_list.push(Tensor::of(Some(m), &self.context, "masters")?);
         }
-        let mut full_list: Vec<*mut sys::fp8_qtensor> = full.map_or(Vec::new(), |f| f.iter_mut().map(|q| &mut q.raw as *mut _).collect());
+        let mut full_list: Vec<*mut sys::fp8_qtensor> =
+            full.map_or(Vec::new(), |f| f.iter_mut().map(|q| &mut q.raw as *mut _).collect());
         let (amax, shard, workspace) = (self.memory[0].raw(), self.memory[1].raw(), self.memory[2].raw());
         let gathered = gathered.map(Buffer::raw);
         let mut args = sys::fp8_param_args::new();
         args.params = list.as_ptr();
-        args.masters = if master_list.is_empty() { null() } else { master_list.as_ptr() };
-        args.full = if full_list.is_empty() { null() } else { full_list.as_mut_ptr() };
+        args.masters = if master_list.is_empty() {
+            null()
+        } else {
+            master_list.as_ptr()
+        };
+        args.full = if full_list.is_empty() {
+            null()
+        } else {
+            full_list.as_mut_ptr()
+        };
         (args.amax, args.shard, args.workspace) = (&amax, &shard, &workspace);
         args.gathered = gathered.as_ref().map_or(null(), |b| b);
         args.count = n as i32;

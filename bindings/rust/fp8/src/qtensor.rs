@@ -19,7 +19,9 @@ impl Sides {
     /// Both.
     pub const BOTH: Self = Self(sys::FP8_SIDE_BOTH);
     pub(crate) fn each(self) -> impl Iterator<Item = u32> {
-        [sys::FP8_SIDE_ROW, sys::FP8_SIDE_COL].into_iter().filter(move |s| self.0 & s != 0)
+        [sys::FP8_SIDE_ROW, sys::FP8_SIDE_COL]
+            .into_iter()
+            .filter(move |s| self.0 & s != 0)
     }
 }
 
@@ -52,38 +54,86 @@ pub struct Quantize<'a, 'b> {
 
 impl QTensor {
     /// Memory for a matrix of this role, all zero.
-    pub fn zeros(context: &Context, recipe: &Recipe, role: Role, rows: usize, cols: usize, sides: Sides) -> Result<Self> {
+    pub fn zeros(
+        context: &Context,
+        recipe: &Recipe,
+        role: Role,
+        rows: usize,
+        cols: usize,
+        sides: Sides,
+    ) -> Result<Self> {
         let mut raw = sys::fp8_qtensor::new();
         let (r, wanted) = (recipe.as_ptr(), sides.0 | sys::FP8_SIDE_COPY);
         // Safety: live handles and a sized struct.
         check(unsafe {
-            sys::fp8_recipe_describe(r, context.as_ptr(), role as i32, rows as i64, cols as i64, wanted, &mut raw)
+            sys::fp8_recipe_describe(
+                r,
+                context.as_ptr(),
+                role as i32,
+                rows as i64,
+                cols as i64,
+                wanted,
+                &mut raw,
+            )
         })?;
         Self::place(context, raw, sides, true)
     }
     /// Gives each described side a buffer.
     pub(crate) fn place(context: &Context, raw: sys::fp8_qtensor, sides: Sides, zeroed: bool) -> Result<Self> {
-        let mut q = Self { raw, context: context.clone(), row: None, col: None };
+        let mut q = Self {
+            raw,
+            context: context.clone(),
+            row: None,
+            col: None,
+        };
         for side in sides.each() {
             let mut bytes = 0u64;
             // Safety: a described qtensor.
             check(unsafe { sys::fp8_qtensor_bytes(&q.raw, side, &mut bytes) })?;
             let bytes = bytes as usize;
-            let memory = if zeroed { Buffer::new(context, bytes)? } else { Buffer::unwritten(context, bytes)? };
+            let memory = if zeroed {
+                Buffer::new(context, bytes)?
+            } else {
+                Buffer::unwritten(context, bytes)?
+            };
             // Safety: the buffer is as large as asked, and lives as long as the qtensor's side.
             check(unsafe { sys::fp8_qtensor_place(&mut q.raw, side, &memory.raw()) })?;
-            *(if side == sys::FP8_SIDE_ROW { &mut q.row } else { &mut q.col }) = Some(memory);
+            *(if side == sys::FP8_SIDE_ROW {
+                &mut q.row
+            } else {
+                &mut q.col
+            }) = Some(memory);
         }
         Ok(q)
     }
     /// Quantizes a matrix (leading dimensions are rows).
-    pub fn quantize(context: &Context, recipe: &Recipe, role: Role, x: &Tensor, sides: Sides, options: Quantize) -> Result<Self> {
-        let cols = *x.shape().last().ok_or_else(|| Error::argument("x has no dimension".into()))?;
+    pub fn quantize(
+        context: &Context,
+        recipe: &Recipe,
+        role: Role,
+        x: &Tensor,
+        sides: Sides,
+        options: Quantize,
+    ) -> Result<Self> {
+        let cols = *x
+            .shape()
+            .last()
+            .ok_or_else(|| Error::argument("x has no dimension".into()))?;
         let rows: i64 = x.shape()[..x.shape().len() - 1].iter().product();
         let mut raw = sys::fp8_qtensor::new();
         let wanted = sides.0 | sys::FP8_SIDE_COPY;
         // Safety: live handles and a sized struct.
-        check(unsafe { sys::fp8_recipe_describe(recipe.as_ptr(), context.as_ptr(), role as i32, rows, cols, wanted, &mut raw) })?;
+        check(unsafe {
+            sys::fp8_recipe_describe(
+                recipe.as_ptr(),
+                context.as_ptr(),
+                role as i32,
+                rows,
+                cols,
+                wanted,
+                &mut raw,
+            )
+        })?;
         let mut q = Self::place(context, raw, sides, false)?;
         let mut args = sys::fp8_quantize_args::new();
         args.x = Tensor::of(Some(x), context, "x")?;
@@ -136,18 +186,29 @@ impl QTensor {
     pub fn scales(&self, side: Sides) -> Result<Tensor<'_>> {
         self.part(side, |raw| (raw.row_scale, raw.col_scale))
     }
-    fn part(&self, side: Sides, pick: impl Fn(&sys::fp8_qtensor) -> (sys::fp8_tensor, sys::fp8_tensor)) -> Result<Tensor<'_>> {
+    fn part(
+        &self,
+        side: Sides,
+        pick: impl Fn(&sys::fp8_qtensor) -> (sys::fp8_tensor, sys::fp8_tensor),
+    ) -> Result<Tensor<'_>> {
         self.has(side)?;
         let (row, col) = pick(&self.raw);
         // Safety: the part lies in memory that self owns.
         Ok(unsafe { Tensor::from_raw(if side == Sides::ROW { row } else { col }, self.context.space()) })
     }
     fn has(&self, side: Sides) -> Result<()> {
-        let held = if side == Sides::ROW { self.row.is_some() } else { side == Sides::COL && self.col.is_some() };
+        let held = if side == Sides::ROW {
+            self.row.is_some()
+        } else {
+            side == Sides::COL && self.col.is_some()
+        };
         if held {
             return Ok(());
         }
-        Err(Error::argument(format!("side {side:?}: one side that the qtensor holds is wanted, it holds {:?}", self.sides())))
+        Err(Error::argument(format!(
+            "side {side:?}: one side that the qtensor holds is wanted, it holds {:?}",
+            self.sides()
+        )))
     }
     /// The values of a side, as `[rows, cols]`.
     pub fn dequantize(&self, side: Sides, x: &mut TensorMut) -> Result<()> {
@@ -170,7 +231,14 @@ impl QTensor {
 
 impl fmt::Debug for QTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "QTensor({} x {}, {:?}, {} bytes)", self.rows(), self.cols(), self.sides(), self.bytes())
+        write!(
+            f,
+            "QTensor({} x {}, {:?}, {} bytes)",
+            self.rows(),
+            self.cols(),
+            self.sides(),
+            self.bytes()
+        )
     }
 }
 

@@ -90,7 +90,8 @@ impl FromStr for Recipe {
 impl fmt::Display for Recipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Safety: a live handle; read_text gives room and its size.
-        let text = read_text(|text, bytes, needed| unsafe { sys::fp8_recipe_to_string(self.as_ptr(), text, bytes, needed) });
+        let text =
+            read_text(|text, bytes, needed| unsafe { sys::fp8_recipe_to_string(self.as_ptr(), text, bytes, needed) });
         f.write_str(&text.map_err(|_| fmt::Error)?)
     }
 }

@@ -64,17 +64,30 @@ unsafe impl Send for TensorMut<'_> {}
 
 pub(crate) fn describe(data: *mut c_void, dtype: Dtype, shape: &[usize], bytes: usize) -> Result<sys::fp8_tensor> {
     if shape.len() > 4 {
-        return Err(Error::argument(format!("a tensor of {} dimensions; at most 4 are supported", shape.len())));
+        return Err(Error::argument(format!(
+            "a tensor of {} dimensions; at most 4 are supported",
+            shape.len()
+        )));
     }
     let elements = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     let needed = elements.and_then(|n| n.checked_mul(dtype.size()));
     if needed != Some(bytes) {
-        return Err(Error::argument(format!("shape {shape:?} of {dtype:?} does not fill the {bytes} bytes given")));
+        return Err(Error::argument(format!(
+            "shape {shape:?} of {dtype:?} does not fill the {bytes} bytes given"
+        )));
     }
     if data as usize % dtype.size() != 0 {
-        return Err(Error::argument(format!("memory at {data:p} is not aligned for {dtype:?}")));
+        return Err(Error::argument(format!(
+            "memory at {data:p} is not aligned for {dtype:?}"
+        )));
     }
-    let mut raw = sys::fp8_tensor { data, dtype: dtype as i32, ndim: shape.len() as i32, shape: [0; 4], stride: [0; 4] };
+    let mut raw = sys::fp8_tensor {
+        data,
+        dtype: dtype as i32,
+        ndim: shape.len() as i32,
+        shape: [0; 4],
+        stride: [0; 4],
+    };
     for (i, &d) in shape.iter().enumerate() {
         raw.shape[i] = d as i64;
     }
@@ -86,16 +99,32 @@ pub(crate) fn describe(data: *mut c_void, dtype: Dtype, shape: &[usize], bytes: 
 impl<'a> Tensor<'a> {
     /// Views a slice, for CPU contexts.
     pub fn new<T: Element>(data: &'a [T], shape: &[usize]) -> Result<Self> {
-        let raw = describe(data.as_ptr() as *mut c_void, T::DTYPE, shape, std::mem::size_of_val(data))?;
-        Ok(Self { raw, space: Space::Host, life: PhantomData })
+        let raw = describe(
+            data.as_ptr() as *mut c_void,
+            T::DTYPE,
+            shape,
+            std::mem::size_of_val(data),
+        )?;
+        Ok(Self {
+            raw,
+            space: Space::Host,
+            life: PhantomData,
+        })
     }
     /// Views the start of foreign storage.
     pub fn from_storage(storage: &'a impl DeviceStorage, dtype: Dtype, shape: &[usize]) -> Result<Self> {
         let bytes = shape.iter().product::<usize>() * dtype.size();
         if bytes > storage.bytes() {
-            return Err(Error::argument(format!("shape {shape:?} of {dtype:?} needs {bytes} bytes, the storage has {}", storage.bytes())));
+            return Err(Error::argument(format!(
+                "shape {shape:?} of {dtype:?} needs {bytes} bytes, the storage has {}",
+                storage.bytes()
+            )));
         }
-        Ok(Self { raw: describe(storage.pointer() as *mut c_void, dtype, shape, bytes)?, space: storage.space(), life: PhantomData })
+        Ok(Self {
+            raw: describe(storage.pointer() as *mut c_void, dtype, shape, bytes)?,
+            space: storage.space(),
+            life: PhantomData,
+        })
     }
     /// A view from its parts.
     ///
@@ -103,7 +132,11 @@ impl<'a> Tensor<'a> {
     ///
     /// `raw` describes memory of `space` that is valid for reading for `'a`.
     pub unsafe fn from_raw(raw: sys::fp8_tensor, space: Space) -> Self {
-        Self { raw, space, life: PhantomData }
+        Self {
+            raw,
+            space,
+            life: PhantomData,
+        }
     }
     /// The extents.
     pub fn shape(&self) -> &[i64] {
@@ -122,16 +155,27 @@ impl<'a> TensorMut<'a> {
     pub fn new<T: Element>(data: &'a mut [T], shape: &[usize]) -> Result<Self> {
         let bytes = std::mem::size_of_val(data);
         let raw = describe(data.as_mut_ptr() as *mut c_void, T::DTYPE, shape, bytes)?;
-        Ok(Self { raw, space: Space::Host, life: PhantomData })
+        Ok(Self {
+            raw,
+            space: Space::Host,
+            life: PhantomData,
+        })
     }
     /// Views the start of foreign storage.
     pub fn from_storage(storage: &'a mut impl DeviceStorageMut, dtype: Dtype, shape: &[usize]) -> Result<Self> {
         let bytes = shape.iter().product::<usize>() * dtype.size();
         if bytes > storage.bytes() {
-            return Err(Error::argument(format!("shape {shape:?} of {dtype:?} needs {bytes} bytes, the storage has {}", storage.bytes())));
+            return Err(Error::argument(format!(
+                "shape {shape:?} of {dtype:?} needs {bytes} bytes, the storage has {}",
+                storage.bytes()
+            )));
         }
         let space = storage.space();
-        Ok(Self { raw: describe(storage.pointer_mut(), dtype, shape, bytes)?, space, life: PhantomData })
+        Ok(Self {
+            raw: describe(storage.pointer_mut(), dtype, shape, bytes)?,
+            space,
+            life: PhantomData,
+        })
     }
     /// A view from its parts.
     ///
@@ -139,7 +183,11 @@ impl<'a> TensorMut<'a> {
     ///
     /// `raw` describes memory of `space` that is valid for writing, and borrowed by nobody else, for `'a`.
     pub unsafe fn from_raw(raw: sys::fp8_tensor, space: Space) -> Self {
-        Self { raw, space, life: PhantomData }
+        Self {
+            raw,
+            space,
+            life: PhantomData,
+        }
     }
     /// The extents.
     pub fn shape(&self) -> &[i64] {

@@ -2,7 +2,12 @@
 use fp8::*;
 
 fn context() -> Context {
-    Context::new(ContextConfig { backend: Backend::Cpu, threads: 2, ..ContextConfig::default() }).unwrap()
+    Context::new(ContextConfig {
+        backend: Backend::Cpu,
+        threads: 2,
+        ..ContextConfig::default()
+    })
+    .unwrap()
 }
 
 fn values(n: usize) -> Vec<f32> {
@@ -54,7 +59,15 @@ fn views_of_another_space_are_refused() {
     let there = Elsewhere(vec![0; 4096]);
     let x = Tensor::from_storage(&there, Dtype::F32, &[32, 32]).unwrap();
     let recipe = Recipe::preset(Preset::Tensor).unwrap();
-    let error = QTensor::quantize(&context(), &recipe, Role::Activation, &x, Sides::ROW, Quantize::default()).unwrap_err();
+    let error = QTensor::quantize(
+        &context(),
+        &recipe,
+        Role::Activation,
+        &x,
+        Sides::ROW,
+        Quantize::default(),
+    )
+    .unwrap_err();
     assert!(error.message().contains("x lies in Cuda(3)"), "{error}");
     assert!(Tensor::from_storage(&there, Dtype::F32, &[32, 33]).is_err());
 }
@@ -81,12 +94,16 @@ fn quantize_and_back() {
         let recipe: Recipe = name.parse().unwrap();
         let mut stats = vec![0u64; 8];
         let mut view = TensorMut::new(&mut stats, &[8]).unwrap();
-        let options = Quantize { stats: Some(&mut view), ..Quantize::default() };
+        let options = Quantize {
+            stats: Some(&mut view),
+            ..Quantize::default()
+        };
         let mut q = QTensor::quantize(&c, &recipe, Role::Activation, &x, Sides::BOTH, options).unwrap();
         assert_eq!(stats[0], 256 * 128, "{name}");
         for side in [Sides::ROW, Sides::COL] {
             let mut back = vec![0f32; data.len()];
-            q.dequantize(side, &mut TensorMut::new(&mut back, &[256, 128]).unwrap()).unwrap();
+            q.dequantize(side, &mut TensorMut::new(&mut back, &[256, 128]).unwrap())
+                .unwrap();
             let worst = data.iter().zip(&back).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
             assert!(worst > 0.0 && worst < 0.04, "{name} {side:?}: {worst}");
         }
@@ -104,7 +121,9 @@ fn linear_agrees_with_f32_and_saves_for_backward() {
     let xb: Vec<Bf16> = xs.iter().map(|&v| v.into()).collect();
     for name in ["none", "tensor", "row", "block", "mx"] {
         let linear = Linear::new(&c, &name.parse().unwrap(), inputs, outputs).unwrap();
-        let w = linear.quantize_weight(&Tensor::new(&ws, &[outputs, inputs]).unwrap()).unwrap();
+        let w = linear
+            .quantize_weight(&Tensor::new(&ws, &[outputs, inputs]).unwrap())
+            .unwrap();
         let mut saved = linear.saved(rows).unwrap();
         let mut y = vec![Bf16::default(); rows * outputs];
         linear
@@ -116,7 +135,11 @@ fn linear_agrees_with_f32_and_saves_for_backward() {
                 ..Forward::default()
             })
             .unwrap();
-        let exact = |r: usize, o: usize| (0..inputs).map(|k| xs[r * inputs + k] * ws[o * inputs + k]).sum::<f32>();
+        let exact = |r: usize, o: usize| {
+            (0..inputs)
+                .map(|k| xs[r * inputs + k] * ws[o * inputs + k])
+                .sum::<f32>()
+        };
         for (r, o) in [(0, 0), (17, 5), (127, 63)] {
             let error = (f32::from(y[r * outputs + o]) - exact(r, o)).abs();
             assert!(error < 0.6, "{name}: y[{r}, {o}] is off by {error}");
@@ -143,7 +166,9 @@ fn linear_agrees_with_f32_and_saves_for_backward() {
 fn wrong_shapes_are_named() {
     let c = context();
     let linear = Linear::new(&c, &"block".parse().unwrap(), 256, 128).unwrap();
-    let w = linear.quantize_weight(&Tensor::new(&values(256 * 128), &[128, 256]).unwrap()).unwrap();
+    let w = linear
+        .quantize_weight(&Tensor::new(&values(256 * 128), &[128, 256]).unwrap())
+        .unwrap();
     let x = vec![Bf16::default(); 16 * 128];
     let mut y = vec![Bf16::default(); 16 * 128];
     let error = linear
@@ -155,5 +180,8 @@ fn wrong_shapes_are_named() {
         })
         .unwrap_err();
     assert_eq!(error.code(), ErrorCode::Argument);
-    assert!(error.message().contains("256") && error.message().contains("128"), "{error}");
+    assert!(
+        error.message().contains("256") && error.message().contains("128"),
+        "{error}"
+    );
 }
