@@ -8,6 +8,7 @@
 #include "context.h"
 #include "dlpack.h"
 #include "export.h"
+#include "fp8/version.h" /* made by the build */
 #include "gemm.h"
 #include "linear.h"
 #include "param.h"
@@ -15,5 +16,4 @@
 #include "recipe.h"
 #include "status.h"
 #include "types.h"
-#include "fp8/version.h" /* made by the build */
 #endif
