@@ -15,8 +15,8 @@ int main() {
   if (status == FP8_OK) status = fp8_recipe_describe(recipe, nullptr, FP8_ROLE_WEIGHT, 256, 384, FP8_SIDE_BOTH, &q);
   fp8_recipe_destroy(recipe);
   if (status != FP8_OK || q.row_scale.shape[0] != 2 || q.row_scale.shape[1] != 3) {
-    std::fprintf(stderr, "%s, scales [%lld, %lld]\n", fp8_status_name(status), static_cast<long long>(q.row_scale.shape[0]),
-                 static_cast<long long>(q.row_scale.shape[1]));
+    std::fprintf(stderr, "%s, scales [%lld, %lld]\n", fp8_status_name(status),
+                 static_cast<long long>(q.row_scale.shape[0]), static_cast<long long>(q.row_scale.shape[1]));
     return 1;
   }
   std::puts("C++: libfp8 describes a weight");

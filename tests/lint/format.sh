@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Every C and C++ file looks as .clang-format says; generated ones apart. usage: format.sh [--fix]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+mapfile -t files < <(git ls-files '*.h' '*.c' '*.cpp' '*.cu' '*.cuh' | grep -vE '^bindings/gen/layout\.c$')
+[ ${#files[@]} -gt 0 ] || { echo "no file found"; exit 1; }
+if [ "${1:-}" = --fix ]; then clang-format -i "${files[@]}"; exit; fi
+bad=0
+for file in "${files[@]}"; do
+  clang-format --dry-run --Werror "$file" >/dev/null 2>&1 || { echo "$file: run tests/lint/format.sh --fix"; bad=1; }
+done
+echo "${#files[@]} files read"
+exit $bad
