@@ -185,7 +185,7 @@ void slice_side(const fp8_qtensor &q, int32_t side, int64_t first, int64_t rows,
   advance(codes, first * stride[dim]);
   if (!is_quantized(view.scaling)) return;
   const int64_t tile = dim == 0 ? ops::tile_rows(view.scaling) : ops::tile_cols(view.scaling);
-  if (tile == 0) return;  // one scale over all rows
+  if (tile == 0) return;     // one scale over all rows
   if (rows && first % tile)  // an empty slice starts anywhere
     fail(FP8_ERR_ARGUMENT, "first is %lld, must be a multiple of %lld: q.%s has %s tiles along rows",
          static_cast<long long>(first), static_cast<long long>(tile), side_name(side), scaling_name(view.scaling));
