@@ -228,7 +228,8 @@ QuantizePlan plan_quantize(const fp8_context &c, const fp8_recipe &r, const fp8_
   op.max_sms = resolve_max_sms(c, a.max_sms);
   check_tensor(*a.x, n.x, {FP8_DTYPE_F32, FP8_DTYPE_F16, FP8_DTYPE_BF16}, 16, mode == Mode::kQuery);
   op.x = matrix(*a.x);
-  if (!a.q->row_kind && !a.q->col_kind) fail(FP8_ERR_ARGUMENT, "%s has no side: row_kind and col_kind are 0", n.row);
+  if (!a.q->row_kind && !a.q->col_kind && !n.sides_optional)
+    fail(FP8_ERR_ARGUMENT, "%s has no side: row_kind and col_kind are 0", n.row);
   if (a.q->rows != op.x.rows || a.q->cols != op.x.cols)
     fail(FP8_ERR_ARGUMENT, "%s is %lld x %lld, %s is %lld x %lld", n.row, (long long)a.q->rows, (long long)a.q->cols,
          n.x, (long long)op.x.rows, (long long)op.x.cols);

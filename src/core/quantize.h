@@ -13,6 +13,7 @@ namespace fp8 {
 struct QuantizeNames {
   const char *x = "x", *row = "q", *col = "q";
   const char *amax = "amax", *amax_col = "amax_col", *stats = "stats", *state = "state", *dbias = "dbias";
+  bool sides_optional = false;  // dbias alone
 };
 
 enum class Mode { kRun, kQuery };  // kQuery reads shapes, strides and kinds only

@@ -2,7 +2,6 @@
 /* What the C API's tests share: a context of the backend under test, memory of its device, values, errors. */
 #ifndef FP8_TESTS_CAPI_SUPPORT_H
 #define FP8_TESTS_CAPI_SUPPORT_H
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
