@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fp8/comm.h"
+
+#include "api/guard.h"
+#include "core/comm.h"
+
+using namespace fp8;
+
+fp8_status fp8_comm_create(const fp8_comm_ops *ops, fp8_comm **comm) {
+  return guard("fp8_comm_create", [&] {
+    need(ops, "ops");
+    need(comm, "comm");
+    *comm = create_comm(read_sized(ops, "ops"));
+  });
+}
+
+fp8_status fp8_comm_create_local(int32_t size, fp8_comm **comms) {
+  return guard("fp8_comm_create_local", [&] {
+    need(comms, "comms");
+    create_local(size, comms);
+  });
+}
+
+fp8_status fp8_comm_query(const fp8_comm *comm, int32_t *rank, int32_t *size, uint32_t *caps) {
+  return guard("fp8_comm_query", [&] {
+    need(comm, "comm");
+    if (rank) *rank = comm->ops.rank;
+    if (size) *size = comm->ops.size;
+    if (caps) *caps = comm->ops.caps;
+  });
+}
+
+fp8_status fp8_comm_status(const fp8_comm *comm) {
+  return guard("fp8_comm_status", [&] {
+    need(comm, "comm");
+    comm_status(*comm);
+  });
+}
+
+fp8_status fp8_comm_wait(fp8_comm *comm, fp8_stream stream, int64_t timeout_ms) {
+  return guard("fp8_comm_wait", [&] {
+    need(comm, "comm");
+    comm_wait(*comm, stream, timeout_ms);
+  });
+}
+
+fp8_status fp8_comm_check(fp8_comm *comm, const char *what, const void *bytes, uint64_t count) {
+  return guard("fp8_comm_check", [&] {
+    need(comm, "comm");
+    if (count) need(bytes, "bytes");
+    comm_check(nullptr, *comm, what, bytes, count);
+  });
+}
+
+void fp8_comm_destroy(fp8_comm *comm) { Ref<fp8_comm>::adopt(comm); }
