@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cpu/tile.h"
+#include "backend/cpu/param.h"
 #include "fp8/context.h"
 #include "fp8/recipe.h"
 
@@ -138,6 +139,8 @@ ops::BackendApi make_table() {
   t.gemm_workspace = gemm_workspace;
   t.gemm_prepare = gemm_prepare;
   t.gemm = gemm;
+  fill_param(t);
+  fill_route(t);
   return t;
 }
 
