@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// TP all-gather along tokens. Codes and scales of a part travel in one slot: [codes, compact][scales, compact]. The row
+// side's slots follow each other in full; the column side's interleave, since full's codes run along all tokens.
+#include "core/collectives.h"
+
+#include <memory>
+#include <vector>
+
+#include "core/tensor.h"
+#include "ops/route.h"
+
+namespace fp8 {
+
+namespace {
+
+using ll = long long;
+
+struct Gather {
+  ops::Side part, full;  // unquantized: upright, rows x cols, whatever the side
+  bool along_cols;       // tokens run along the codes' columns
+  int64_t code_bytes, scale_bytes, slot;
+};
+
+const char *label(uint32_t side) { return side == FP8_SIDE_ROW ? "row" : "col"; }
+
+// A 16-bit column side is a view of rows x cols: gathered as that.
+void stand_up(ops::Side &s) {
+  if (s.codes.lead > 1) fail(FP8_ERR_ARGUMENT, "a column side with leading dimensions that do not flatten");
+  ops::Matrix m = s.codes;
+  m.rows = s.codes.cols;
+  m.cols = s.codes.rows;
+  m.lead = 1;
+  m.lead_shape[0] = m.rows;
+  m.lead_stride[0] = s.codes.col_stride;
+  m.col_stride = m.cols > 1 ? s.codes.lead_stride[0] : 1;
+  s.codes = m;
+}
+
+void need_dense(const ops::Matrix &m, const char *name, const char *side) {
+  if (m.cols > 1 && m.col_stride != 1)
+    fail(FP8_ERR_ARGUMENT, "%s.%s has stride %lld along its columns, it must be 1", name, side, ll(m.col_stride));
+}
+
+Gather plan_gather(const fp8_context &c, const fp8_comm &comm, const fp8_qtensor &part, uint32_t side,
+                   const fp8_qtensor &full, bool shape_only) {
+  if (side != FP8_SIDE_ROW && side != FP8_SIDE_COL)
+    fail(FP8_ERR_ARGUMENT, "side is %u, it must be FP8_SIDE_ROW or FP8_SIDE_COL", side);
+  if (!c.api->route_copy) fail(FP8_ERR_UNSUPPORTED, "the %s backend has no kernels that route rows", c.api->name);
+  const int32_t size = comm.ops.size;
+  if (part.cols != full.cols)
+    fail(FP8_ERR_ARGUMENT, "full.cols is %lld, part.cols is %lld: rows are gathered", ll(full.cols), ll(part.cols));
+  if (full.rows != size * part.rows)
+    fail(FP8_ERR_ARGUMENT, "full.rows is %lld, it must be %d ranks x part.rows %lld", ll(full.rows), size,
+         ll(part.rows));
+  Gather g{};
+  g.part = side_view(part, side, "part", shape_only);
+  g.full = side_view(full, side, "full", shape_only);
+  const bool plain = !is_quantized(g.part.scaling);
+  if (is_quantized(g.full.scaling) != !plain || (!plain && g.part.scaling != g.full.scaling))
+    fail(FP8_ERR_ARGUMENT, "full.%s_kind is %s, part's is %s", label(side), scaling_name(g.full.scaling),
+         scaling_name(g.part.scaling));
+  if (g.full.scaling == FP8_SCALING_UNQUANTIZED)
+    fail(FP8_ERR_ARGUMENT, "full.%s is a view of a source, and a gather has none: describe it with FP8_SIDE_COPY",
+         label(side));
+  if (g.part.codes.dtype != g.full.codes.dtype)
+    fail(FP8_ERR_ARGUMENT, "full.%s.dtype is %s, part's is %s", label(side), dtype_name(g.full.codes.dtype),
+         dtype_name(g.part.codes.dtype));
+  g.along_cols = side == FP8_SIDE_COL && !plain;
+  if (plain && side == FP8_SIDE_COL) {
+    stand_up(g.part);
+    stand_up(g.full);
+  }
+  const int64_t tile = g.along_cols ? ops::tile_cols(g.part.scaling) : ops::tile_rows(g.part.scaling);
+  if (!plain && tile > 1 && size > 1 && part.rows % tile)
+    fail(FP8_ERR_UNSUPPORTED,
+         "part.rows is %lld: the %s side's %s scales span %lld tokens, so tokens per rank must be a multiple of %lld "
+         "for the "
+         "gather to equal quantizing the gathered tensor; gather BF16 and quantize after it",
+         ll(part.rows), label(side), scaling_name(g.part.scaling), ll(tile), ll(tile));
+  need_dense(g.part.codes, "part", label(side));
+  need_dense(g.full.codes, "full", label(side));
+  g.code_bytes = round_up(g.part.codes.rows * g.part.codes.cols * dtype_size(g.part.codes.dtype), 16);
+  const bool own_scale =
+      plain || g.part.scaling == FP8_SCALING_TENSOR || (g.along_cols && g.part.scaling == FP8_SCALING_ROW);
+  g.scale_bytes = own_scale ? 0 : round_up(g.part.scale.rows * g.part.scale.cols * dtype_size(g.part.scale.dtype), 16);
+  g.slot = g.code_bytes + g.scale_bytes;
+  return g;
+}
+
+uint64_t need(const Gather &g, int32_t size) {
+  Plan plan;
+  plan.add(g.slot);
+  plan.add(g.slot * size);
+  return plan.total();
+}
+
+ops::Matrix dense(void *data, int32_t dtype, int64_t rows, int64_t cols) {
+  ops::Matrix m{};
+  m.data = data;
+  m.dtype = dtype;
+  m.lead = 1;
+  m.rows = m.lead_shape[0] = rows;
+  m.cols = m.lead_stride[0] = cols;
+  m.col_stride = 1;
+  return m;
+}
+
+ops::Scale dense_scale(void *data, const ops::Scale &like) {
+  ops::Scale s = like;
+  s.data = data;
+  s.row_stride = like.cols;
+  s.col_stride = 1;
+  return s;
+}
+
+// Rank r's place in full: a window of it.
+ops::RouteEnd window(const Gather &g, int64_t r, bool scales) {
+  ops::RouteEnd end{};
+  end.codes = g.full.codes;
+  const int64_t size = dtype_size(end.codes.dtype);
+  char *data = static_cast<char *>(end.codes.data);
+  end.codes.rows = g.part.codes.rows;
+  end.codes.cols = g.part.codes.cols;
+  if (g.along_cols) {
+    end.codes.data = data + r * g.part.codes.cols * size;
+  } else {
+    end.codes.data = data + ops::row_offset(g.full.codes, r * g.part.codes.rows) * size;
+    end.codes.lead = 1;
+    if (g.full.codes.lead > 1) fail(FP8_ERR_ARGUMENT, "full's leading dimensions do not flatten to rows of one stride");
+    end.codes.lead_shape[0] = end.codes.rows;
+  }
+  if (!scales) return end;
+  end.scale = g.full.scale;
+  end.scale.rows = g.part.scale.rows;
+  end.scale.cols = g.part.scale.cols;
+  const int64_t step =
+      g.along_cols ? g.part.scale.cols * end.scale.col_stride : g.part.scale.rows * end.scale.row_stride;
+  end.scale.data = static_cast<char *>(end.scale.data) + r * step * dtype_size(end.scale.dtype);
+  return end;
+}
+
+void copy_rows(const fp8_context &c, const ops::RouteEnd &src, const ops::RouteEnd &dst, fp8_stream stream) {
+  if (dst.codes.rows == 0) return;
+  ops::RouteCopy copy{};
+  copy.src = src;
+  copy.dst = dst;
+  check(c.api->route_copy(c.self, &copy, stream));
+}
+
+// Scales that every rank has alike (one tensor's; ROW's column side, reduced over the group), and the zero of native
+// padding.
+void own_scales(const fp8_context &c, const Gather &g, fp8_stream stream) {
+  if (!is_quantized(g.part.scaling) || g.scale_bytes) return;
+  ops::RouteEnd src{}, dst{};
+  src.codes = dense(nullptr, FP8_DTYPE_U8, g.part.scale.rows, 0);
+  dst.codes = src.codes;
+  src.scale = g.part.scale;
+  dst.scale = g.full.scale;
+  copy_rows(c, src, dst, stream);
+}
+
+void zero_padding(const fp8_context &c, const Gather &g, fp8_stream stream) {
+  const ops::Scale &s = g.full.scale;
+  const int64_t rows = g.full.codes.rows, cols = g.full.codes.cols;
+  if (!is_quantized(g.full.scaling) || rows == 0 || cols == 0) return;
+  int64_t native[2];
+  native_scale_strides(g.full.scaling, rows, cols, native);
+  if (s.row_stride != native[0] || s.col_stride != native[1]) return;
+  const int64_t outer = native[0] == 1 ? s.cols : s.rows, stride = native[0] == 1 ? native[1] : native[0];
+  const int64_t used = native[0] == 1 ? s.rows : s.cols;
+  if ((g.full.scaling == FP8_SCALING_1X128 || g.full.scaling == FP8_SCALING_128X128) && used < stride)
+    check(c.api->zero(c.self, s.data, outer * stride * dtype_size(s.dtype), stream));
+}
+
+}  // namespace
+
+void all_reduce_max(const fp8_context &c, fp8_comm &comm, const fp8_tensor &inout, fp8_stream stream) {
+  check_stream(c, stream);
+  check_tensor(inout, "inout", {FP8_DTYPE_F32, FP8_DTYPE_U8}, 0, false);
+  int64_t count = 1;
+  for (int i = inout.ndim - 1; i >= 0; --i) {
+    if (inout.shape[i] > 1 && inout.stride[i] != count)
+      fail(FP8_ERR_ARGUMENT, "inout.stride[%d] is %lld, it must be compact: %lld", i, ll(inout.stride[i]), ll(count));
+    count *= inout.shape[i];
+  }
+  reduce_max(c, comm, inout.data, count, inout.dtype, stream);
+}
+
+uint64_t all_gather_workspace(const fp8_context &c, const fp8_comm &comm, const fp8_qtensor &part, uint32_t side,
+                              const fp8_qtensor &full) {
+  return need(plan_gather(c, comm, part, side, full, true), comm.ops.size);
+}
+
+void all_gather(const fp8_context &c, fp8_comm &comm, const fp8_qtensor &part, uint32_t side, const fp8_qtensor &full,
+                const fp8_buffer *buffer, fp8_stream stream) {
+  check_stream(c, stream);
+  const Gather g = plan_gather(c, comm, part, side, full, false);
+  const int32_t size = comm.ops.size;
+  refuse_overlap(side_codes(full, side), "full", side_codes(part, side), "part");
+  Workspace workspace(c, buffer, need(g, size), stream);
+  char *own = static_cast<char *>(workspace.take(g.slot)), *all = static_cast<char *>(workspace.take(g.slot * size));
+  const auto packed = [&](char *slot) {
+    ops::RouteEnd end{};
+    end.codes = dense(slot, g.part.codes.dtype, g.part.codes.rows, g.part.codes.cols);
+    if (g.scale_bytes) end.scale = dense_scale(slot + g.code_bytes, g.part.scale);
+    return end;
+  };
+  if (g.slot) {
+    ops::RouteEnd src{};
+    src.codes = g.part.codes;
+    if (g.scale_bytes) src.scale = g.part.scale;
+    copy_rows(c, src, packed(own), stream);
+    std::vector<int64_t> bytes(size, g.slot), offsets(size);
+    for (int32_t r = 0; r < size; ++r) offsets[r] = r * g.slot;
+    gather_bytes(c, comm, own, all, bytes.data(), offsets.data(), stream);
+  }
+  zero_padding(c, g, stream);
+  own_scales(c, g, stream);
+  for (int32_t r = 0; g.slot && r < size; ++r)
+    copy_rows(c, packed(all + r * g.slot), window(g, r, g.scale_bytes != 0), stream);
+}
+
+}  // namespace fp8

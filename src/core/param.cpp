@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps of a primary weight: checks, then one backend call for the whole list.
+#include "core/param.h"
+
+#include <algorithm>
+
+#include "core/tensor.h"
+
+namespace fp8 {
+
+namespace {
+
+using ll = long long;
+
+enum Step { kAmax = 1, kCast = 2, kAssemble = 4 };
+
+struct Call {
+  ParamLayout layout;
+  std::vector<ops::ParamItem> items;
+  ops::ParamList list{};
+};
+
+void check_backend(const fp8_context &c) {
+  if (!c.api->param_workspace || !c.api->param_amax || !c.api->param_cast || !c.api->param_assemble)
+    fail(FP8_ERR_UNSUPPORTED, "the %s backend has no kernels for primary weights", c.api->name);
+}
+
+void check_sides(const ParamLayout &l, uint32_t sides) {
+  if (sides < FP8_SIDE_ROW || sides > FP8_SIDE_BOTH)
+    fail(FP8_ERR_ARGUMENT, "sides is %u, it must be FP8_SIDE_ROW, FP8_SIDE_COL or FP8_SIDE_BOTH", sides);
+  if (sides & ~l.sides)
+    fail(FP8_ERR_UNSUPPORTED,
+         "sides is %u: the recipe runs %s in BF16, which needs w in BF16, and an FP8-only weight has none; gather that "
+         "weight with a recipe of preset none",
+         sides, l.sides == FP8_SIDE_ROW ? "dgrad" : "fprop");
+}
+
+uint64_t backend_workspace(const fp8_context &c, const ops::ParamList &list) {
+  uint64_t bytes = 0;
+  check(c.api->param_workspace(c.self, &list, &bytes));
+  return bytes;
+}
+
+// Shapes and layout; no pointer to data yet.
+Call make_call(const fp8_param *const *params, int32_t count, uint32_t sides) {
+  Call call{param_layout(params, count), {}, {}};
+  const ParamLayout &l = call.layout;
+  check_sides(l, sides);
+  const fp8_recipe_config &recipe = params[0]->recipe->config;
+  call.items.resize(count);
+  for (int32_t i = 0; i < count; ++i) {
+    ops::ParamItem &item = call.items[i];
+    item.rows = params[i]->rows;
+    item.cols = params[i]->cols;
+    item.master_dtype = FP8_DTYPE_F32;
+    item.amax_row = l.amax_row[i];
+    item.amax_col = l.amax_col[i];
+  }
+  ops::ParamList &p = call.list;
+  p.items = call.items.data();
+  p.pieces = l.pieces.data();
+  p.count = count;
+  p.world = l.world;
+  p.rank = l.rank;
+  p.scaling = l.scaling;
+  p.rule = recipe.scale_rule;
+  p.dtype = l.dtype;
+  p.round_bf16 = recipe.master_rounding != FP8_MASTER_DIRECT;
+  p.amax_floor = recipe.amax_floor;
+  p.sides = sides;
+  p.amax_dtype = l.amax_dtype;
+  p.amax_count = l.amax_count;
+  p.col_part = l.row_bytes;
+  return call;
+}
+
+void check_buffer(const fp8_buffer *b, const char *name, uint64_t need, uint64_t align) {
+  if (!b) fail(FP8_ERR_ARGUMENT, "args.%s is NULL", name);
+  if (b->bytes < need)
+    fail(FP8_ERR_ARGUMENT, "args.%s has %llu bytes, %llu are needed", name, static_cast<unsigned long long>(b->bytes),
+         static_cast<unsigned long long>(need));
+  if (need && !b->data) fail(FP8_ERR_ARGUMENT, "args.%s.data is NULL", name);
+  if (need && reinterpret_cast<uintptr_t>(b->data) % align)
+    fail(FP8_ERR_ARGUMENT, "args.%s.data is not aligned to %llu bytes", name, static_cast<unsigned long long>(align));
+}
+
+void take_amax(Call &call, const fp8_param_args &args) {
+  const ParamLayout &l = call.layout;
+  if (l.amax_count == 0) return;
+  const int64_t size = dtype_size(l.amax_dtype);
+  check_buffer(args.amax, "amax", l.amax_count * size, size);
+  call.list.amax = args.amax->data;
+}
+
+void take_shard(Call &call, const fp8_param_args &args) {
+  check_buffer(args.shard, "shard", call.layout.row_bytes + call.layout.col_bytes, 16);
+  call.list.shard = args.shard->data;
+}
+
+void take_masters(Call &call, const fp8_param_args &args) {
+  const ParamLayout &l = call.layout;
+  if (!args.masters) fail(FP8_ERR_ARGUMENT, "args.masters is NULL");
+  if (l.rank < 0) {
+    if (!args.rank) fail(FP8_ERR_ARGUMENT, "args.rank is NULL, and the params were created with rank -1");
+    check_tensor(*args.rank, "args.rank", {FP8_DTYPE_I32}, 0, false);
+    if (tensor_rows(*args.rank) != 1 || tensor_cols(*args.rank) != 1)
+      fail(FP8_ERR_ARGUMENT, "args.rank has shape [%lld, %lld], it must hold one element", ll(tensor_rows(*args.rank)),
+           ll(tensor_cols(*args.rank)));
+    call.list.rank_data = static_cast<const int32_t *>(args.rank->data);
+  } else if (args.rank) {
+    fail(FP8_ERR_ARGUMENT, "args.rank is given, and the params were created with rank %d", l.rank);
+  }
+  for (int32_t i = 0; i < l.count; ++i) {
+    const ops::ParamPiece *pieces = &l.pieces[int64_t{i} * l.world];
+    int64_t want = 0;
+    if (l.rank >= 0) want = pieces[l.rank].count;
+    for (int32_t r = 0; l.rank < 0 && r < l.world; ++r) want = std::max(want, pieces[r].count);
+    const std::string name = format("args.masters[%d]", i);
+    if (!args.masters[i]) {
+      if (want) fail(FP8_ERR_ARGUMENT, "%s is NULL, this rank owns %lld elements", name.c_str(), ll(want));
+      continue;
+    }
+    const fp8_tensor &t = *args.masters[i];
+    check_tensor(t, name.c_str(), {FP8_DTYPE_F32, FP8_DTYPE_BF16}, 0, false);
+    if (t.ndim > 1) fail(FP8_ERR_ARGUMENT, "%s.ndim is %d, it must be 1", name.c_str(), t.ndim);
+    if (tensor_cols(t) != want)
+      fail(FP8_ERR_ARGUMENT, "%s.shape[0] is %lld, %s %lld", name.c_str(), ll(tensor_cols(t)),
+           l.rank < 0 ? "the largest shard of this weight has" : "this rank's cuts give it", ll(want));
+    if (want > 1 && t.stride[0] != 1)
+      fail(FP8_ERR_ARGUMENT, "%s.stride[0] is %lld, it must be 1", name.c_str(), ll(t.stride[0]));
+    call.items[i].master = t.data;
+    call.items[i].master_dtype = t.dtype;
+  }
+}
+
+ops::ParamSide side_of(const ParamLayout &l, const fp8_qtensor &q, int32_t side, const std::string &name,
+                       const fp8_param &p) {
+  const ops::Side s = side_view(q, side, name.c_str(), false);
+  const char *which = side == FP8_SIDE_ROW ? "row" : "col";
+  const bool plain = !is_quantized(l.scaling);
+  if (q.rows != p.rows || q.cols != p.cols)
+    fail(FP8_ERR_ARGUMENT, "%s is %lld x %lld, the param was created with %lld x %lld", name.c_str(), ll(q.rows),
+         ll(q.cols), ll(p.rows), ll(p.cols));
+  if (plain && s.scaling == FP8_SCALING_UNQUANTIZED)
+    fail(FP8_ERR_ARGUMENT, "%s.%s is a view of a source, and a gather has none: describe it with FP8_SIDE_COPY",
+         name.c_str(), which);
+  if (s.scaling != (plain ? int32_t{FP8_SCALING_COPY} : l.scaling))
+    fail(FP8_ERR_ARGUMENT, "%s.%s_kind is %s, the recipe gives weights %s", name.c_str(), which,
+         scaling_name(s.scaling), scaling_name(plain ? int32_t{FP8_SCALING_COPY} : l.scaling));
+  if (s.codes.dtype != l.dtype)
+    fail(FP8_ERR_ARGUMENT, "%s.%s.dtype is %s, the recipe gives weights %s", name.c_str(), which,
+         dtype_name(s.codes.dtype), dtype_name(l.dtype));
+  if (s.codes.lead > 1)
+    fail(FP8_ERR_ARGUMENT, "%s.%s: its leading dimensions do not flatten to rows of one stride", name.c_str(), which);
+  ops::ParamSide out{};
+  out.codes = s.codes.data;
+  out.row_stride = s.codes.rows > 1 ? s.codes.lead_stride[0] : s.codes.cols;
+  out.col_stride = s.codes.cols > 1 ? s.codes.col_stride : plain && side == FP8_SIDE_COL ? s.codes.rows : 1;
+  if (plain && side == FP8_SIDE_COL && s.codes.rows <= 1) out.row_stride = 1;
+  if (plain) return out;
+  out.scale = s.scale.data;
+  out.scale_rows = out.padded_rows = s.scale.rows;
+  out.scale_cols = out.padded_cols = s.scale.cols;
+  out.scale_row_stride = s.scale.row_stride;
+  out.scale_col_stride = s.scale.col_stride;
+  int64_t native[2];
+  native_scale_strides(l.scaling, s.codes.rows, s.codes.cols, native);
+  if (s.codes.rows == 0 || s.codes.cols == 0) return out;
+  if (native[0] == 1 && out.scale_row_stride == 1 && (out.scale_cols == 1 || out.scale_col_stride == native[1]) &&
+      l.scaling == FP8_SCALING_1X128)
+    out.padded_rows = native[1];
+  if (native[1] == 1 && out.scale_col_stride == 1 && (out.scale_rows == 1 || out.scale_row_stride == native[0]) &&
+      l.scaling == FP8_SCALING_128X128)
+    out.padded_cols = native[0];
+  return out;
+}
+
+// gathered: the bytes that travelled, or NULL for the column side out of the row side.
+void take_full(Call &call, const fp8_param_args &args, const void *gathered) {
+  const ParamLayout &l = call.layout;
+  if (!args.full) fail(FP8_ERR_ARGUMENT, "args.full is NULL");
+  uint32_t sides = args.sides;
+  if (!gathered) {
+    if (!is_quantized(l.scaling))
+      fail(FP8_ERR_ARGUMENT, "args.gathered is NULL: a BF16 weight has one copy, there is no side to make");
+    if (!ops::shares_scale(l.scaling))
+      fail(FP8_ERR_UNSUPPORTED,
+           "args.gathered is NULL: with %s scales the column side is quantized from the master and must travel",
+           scaling_name(l.scaling));
+    if (sides != FP8_SIDE_COL)
+      fail(FP8_ERR_ARGUMENT, "args.sides is %u with args.gathered NULL: only FP8_SIDE_COL is made from the row side",
+           sides);
+    sides = FP8_SIDE_BOTH;  // the row side is read
+  }
+  for (int32_t i = 0; i < l.count; ++i) {
+    const std::string name = format("args.full[%d]", i);
+    if (!args.full[i]) fail(FP8_ERR_ARGUMENT, "%s is NULL", name.c_str());
+    if (args.full[i]->struct_size < sizeof(fp8_qtensor))
+      fail(FP8_ERR_ARGUMENT, "%s.struct_size is %zu: FP8_INIT it first", name.c_str(), args.full[i]->struct_size);
+    const fp8_qtensor &q = *args.full[i];
+    const fp8_param &param = *args.params[i];
+    if (sides & FP8_SIDE_ROW) call.items[i].row = side_of(l, q, FP8_SIDE_ROW, name, param);
+    if (sides & FP8_SIDE_COL) call.items[i].col = side_of(l, q, FP8_SIDE_COL, name, param);
+  }
+  call.list.gathered = gathered;
+  call.list.slot_bytes = l.slot_bytes(args.sides);
+  call.list.col_part = l.row_bytes - l.slot_first(args.sides);
+}
+
+Call start(const fp8_context &c, const fp8_param_args &args, fp8_stream stream) {
+  if (!args.params) fail(FP8_ERR_ARGUMENT, "args.params is NULL");
+  check_stream(c, stream);
+  check_backend(c);
+  Call call = make_call(args.params, args.count, args.sides);
+  if (args.params[0]->context.get() != &c) fail(FP8_ERR_ARGUMENT, "args.params: they were created for another context");
+  return call;
+}
+
+void run(const fp8_context &c, Call &call, Workspace &workspace, int steps, fp8_stream stream) {
+  const uint64_t bytes = backend_workspace(c, call.list);
+  call.list.workspace = workspace.take(bytes);
+  call.list.workspace_bytes = bytes;
+  if (steps & kAmax) check(c.api->param_amax(c.self, &call.list, stream));
+  if (steps & kCast) check(c.api->param_cast(c.self, &call.list, stream));
+  if (steps & kAssemble) check(c.api->param_assemble(c.self, &call.list, stream));
+}
+
+uint64_t step_workspace(const fp8_context &c, const Call &call) {
+  Plan plan;
+  plan.add(backend_workspace(c, call.list));
+  return plan.total();
+}
+
+void check_comm(const ParamLayout &l, const fp8_comm &comm) {
+  if (l.rank < 0) fail(FP8_ERR_ARGUMENT, "the params were created with rank -1, which serves the stateless steps only");
+  if (comm.ops.size != l.world || comm.ops.rank != l.rank)
+    fail(FP8_ERR_ARGUMENT, "comm is rank %d of %d, the params were created for rank %d of %d", comm.ops.rank,
+         comm.ops.size, l.rank, l.world);
+}
+
+}  // namespace
+
+fp8_param_layout param_sizes(const fp8_param *const *params, int32_t count, uint32_t sides) {
+  const Call call = make_call(params, count, sides);
+  const ParamLayout &l = call.layout;
+  const fp8_context &c = *params[0]->context;
+  check_backend(c);
+  fp8_param_layout out{};
+  out.struct_size = sizeof out;
+  out.amax_count = l.amax_count;
+  out.amax_dtype = l.amax_dtype;
+  out.world = l.world;
+  out.amax_bytes = l.amax_count * dtype_size(l.amax_dtype);
+  out.row_bytes = l.row_bytes;
+  out.col_bytes = l.col_bytes;
+  out.gathered_bytes = l.world * l.slot_bytes(sides);
+  Plan plan;
+  plan.add(out.gathered_bytes);
+  plan.add(backend_workspace(c, call.list));
+  out.workspace_bytes = plan.total();
+  return out;
+}
+
+void param_amax(const fp8_context &c, const fp8_param_args &args, fp8_stream stream) {
+  Call call = start(c, args, stream);
+  take_masters(call, args);
+  take_amax(call, args);
+  Workspace workspace(c, args.workspace, step_workspace(c, call), stream);
+  run(c, call, workspace, kAmax, stream);
+}
+
+void param_cast(const fp8_context &c, const fp8_param_args &args, fp8_stream stream) {
+  Call call = start(c, args, stream);
+  take_masters(call, args);
+  take_amax(call, args);
+  take_shard(call, args);
+  Workspace workspace(c, args.workspace, step_workspace(c, call), stream);
+  run(c, call, workspace, kCast, stream);
+}
+
+void param_assemble(const fp8_context &c, const fp8_param_args &args, fp8_stream stream) {
+  Call call = start(c, args, stream);
+  const void *gathered = nullptr;
+  if (args.gathered) {
+    check_buffer(args.gathered, "gathered", call.layout.world * call.layout.slot_bytes(args.sides), 16);
+    gathered = args.gathered->data;
+    static const char nothing = 0;
+    if (!gathered) gathered = &nothing;  // empty weights
+    take_amax(call, args);
+  }
+  take_full(call, args, gathered);
+  Workspace workspace(c, args.workspace, step_workspace(c, call), stream);
+  run(c, call, workspace, kAssemble, stream);
+}
+
+void param_quantize(const fp8_context &c, fp8_comm &comm, const fp8_param_args &args, fp8_stream stream) {
+  Call call = start(c, args, stream);
+  check_comm(call.layout, comm);
+  take_masters(call, args);
+  take_amax(call, args);
+  take_shard(call, args);
+  Workspace workspace(c, args.workspace, step_workspace(c, call), stream);
+  const uint64_t mark = workspace.mark();
+  if (call.list.amax) {
+    run(c, call, workspace, kAmax, stream);
+    reduce_max(c, comm, call.list.amax, call.list.amax_count, call.list.amax_dtype, stream);
+    workspace.rewind(mark);
+  }
+  run(c, call, workspace, kCast, stream);
+}
+
+void param_gather(const fp8_context &c, fp8_comm &comm, const fp8_param_args &args, fp8_stream stream) {
+  Call call = start(c, args, stream);
+  const ParamLayout &l = call.layout;
+  check_comm(l, comm);
+  take_amax(call, args);
+  take_shard(call, args);
+  const int64_t slot = l.slot_bytes(args.sides), first = l.slot_first(args.sides);
+  Plan plan;
+  plan.add(l.world * slot);
+  plan.add(backend_workspace(c, call.list));
+  // everything is checked before the ranks meet
+  static const char nothing = 0;
+  take_full(call, args, &nothing);
+  Workspace workspace(c, args.workspace, plan.total(), stream);
+  char *gathered = static_cast<char *>(workspace.take(l.world * slot));
+  std::vector<int64_t> bytes(l.world), offsets(l.world);
+  for (int32_t r = 0; r < l.world; ++r) {
+    const int64_t begin = first ? l.row_bytes + l.col_begin[r] : l.row_begin[r];
+    const int64_t end = slot > l.row_bytes || first ? l.row_bytes + l.col_end[r] : l.row_end[r];
+    bytes[r] = end - begin;
+    offsets[r] = r * slot + begin - first;
+  }
+  const char *shard = static_cast<const char *>(args.shard->data) + first;  // one rank reads its own shard in place
+  if (l.world > 1)
+    gather_bytes(c, comm, shard + offsets[l.rank] - l.rank * slot, gathered, bytes.data(), offsets.data(), stream);
+  call.list.gathered = slot == 0 ? &nothing : l.world > 1 ? gathered : shard;
+  run(c, call, workspace, kAssemble, stream);
+}
+
+void param_check(const fp8_context &c, fp8_comm &comm, const fp8_param *const *params, int32_t count) {
+  // A rank that cannot even read its own list says so to the others before anyone fails.
+  std::string wrong, recipe;
+  std::vector<int64_t> shapes, cuts;
+  try {
+    const ParamLayout l = param_layout(params, count);
+    check_comm(l, comm);
+    recipe = recipe_text(*params[0]->recipe);
+    for (int32_t i = 0; i < count; ++i) {
+      shapes.insert(shapes.end(), {params[i]->rows, params[i]->cols});
+      cuts.insert(cuts.end(), params[i]->cuts.begin(), params[i]->cuts.end());
+    }
+  } catch (const Error &e) {
+    wrong = e.what();
+  }
+  int32_t bad = !wrong.empty();
+  std::vector<int32_t> all(comm.ops.size);
+  gather_host(&c, comm, &bad, all.data(), sizeof bad, nullptr);
+  if (bad) fail(FP8_ERR_ARGUMENT, "%s", wrong.c_str());
+  for (int32_t r = 0; r < comm.ops.size; ++r)
+    if (all[r]) fail(FP8_ERR_COMM, "rank %d has an invalid list of params", r);
+  comm_check(&c, comm, "the recipe of the params", recipe.data(), recipe.size());
+  comm_check(&c, comm, "the shapes and order of the params", shapes.data(), shapes.size() * sizeof(int64_t));
+  comm_check(&c, comm, "the cuts of the params", cuts.data(), cuts.size() * sizeof(int64_t));
+}
+
+}  // namespace fp8
