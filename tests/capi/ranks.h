@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks as threads over the local communicator, and small helpers that fail the test. */
+#ifndef FP8_TEST_RANKS_H
+#define FP8_TEST_RANKS_H
+#include <math.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fp8/fp8.h"
+#include "with_cmocka.h"
+
+/* CMocka's asserts jump on the calling thread, which a rank's thread must not: ranks abort with the text instead. */
+#define OK(call)                                                                                  \
+  do {                                                                                            \
+    fp8_status status_ = (call);                                                                  \
+    if (status_ != FP8_OK) {                                                                      \
+      fp8_error error_;                                                                           \
+      FP8_INIT(&error_);                                                                          \
+      fp8_last_error(&error_);                                                                    \
+      fprintf(stderr, "%s:%d: %s -> %s: %s\n", __FILE__, __LINE__, #call, fp8_status_name(status_), \
+              error_.message ? error_.message : "");                                              \
+      abort();                                                                                    \
+    }                                                                                             \
+  } while (0)
+#define CHECK(condition)                                                            \
+  do {                                                                              \
+    if (!(condition)) {                                                             \
+      fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition); \
+      abort();                                                                      \
+    }                                                                               \
+  } while (0)
+
+static inline const char *last_message(void) {
+  static __thread fp8_error error;
+  FP8_INIT(&error);
+  fp8_last_error(&error);
+  return error.message ? error.message : "";
+}
+
+/* The call fails with this status and its text names this. */
+#define REFUSED(call, status, text)                                                                       \
+  do {                                                                                                    \
+    fp8_status got_ = (call);                                                                             \
+    if (got_ != (status) || !strstr(last_message(), (text))) {                                            \
+      fprintf(stderr, "%s:%d: %s -> %s: %s; expected %s naming '%s'\n", __FILE__, __LINE__, #call,        \
+              fp8_status_name(got_), last_message(), fp8_status_name(status), (text));                    \
+      abort();                                                                                            \
+    }                                                                                                     \
+  } while (0)
+
+typedef struct rank_call {
+  int rank, size;
+  fp8_comm *comm;
+  void *arg;
+  void (*body)(struct rank_call *self);
+  pthread_t thread;
+} rank_call;
+
+static inline void *rank_main(void *arg) {
+  rank_call *self = (rank_call *)arg;
+  self->body(self);
+  return NULL;
+}
+
+static inline void run_ranks(int size, void (*body)(rank_call *), void *arg) {
+  fp8_comm *comms[64];
+  rank_call calls[64];
+  int r;
+  CHECK(size <= 64);
+  OK(fp8_comm_create_local(size, comms));
+  for (r = 0; r < size; ++r) {
+    rank_call c = {0};
+    c.rank = r;
+    c.size = size;
+    c.comm = comms[r];
+    c.arg = arg;
+    c.body = body;
+    calls[r] = c;
+    CHECK(!pthread_create(&calls[r].thread, NULL, rank_main, &calls[r]));
+  }
+  for (r = 0; r < size; ++r) pthread_join(calls[r].thread, NULL);
+  for (r = 0; r < size; ++r) fp8_comm_destroy(comms[r]);
+}
+
+static inline uint32_t next_random(uint64_t *state) { /* splitmix64, high half */
+  uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return (uint32_t)((z ^ (z >> 31)) >> 32);
+}
+
+/* Values over many binades with zeros and a few specials, so that every tile has another scale. */
+static inline void fill_random(float *x, int64_t n, uint64_t seed) {
+  uint64_t s = seed;
+  int64_t i;
+  for (i = 0; i < n; ++i) {
+    const uint32_t u = next_random(&s);
+    const int binade = (int)(next_random(&s) % 24) - 16;
+    x[i] = ldexpf(((float)(u >> 8) / 8388608.0f - 1.0f), binade);
+    if (u % 101 == 0) x[i] = 0.0f;
+    if (u % 997 == 0) x[i] = -0.0f;
+    if (u % 4001 == 0) x[i] = NAN;
+  }
+}
+
+static inline fp8_tensor tensor_1d(void *data, int32_t dtype, int64_t n) {
+  fp8_tensor t = {0};
+  t.data = data;
+  t.dtype = dtype;
+  t.ndim = 1;
+  t.shape[0] = n;
+  t.stride[0] = 1;
+  return t;
+}
+
+static inline fp8_tensor tensor_2d(void *data, int32_t dtype, int64_t rows, int64_t cols) {
+  fp8_tensor t = {0};
+  t.data = data;
+  t.dtype = dtype;
+  t.ndim = 2;
+  t.shape[0] = rows;
+  t.shape[1] = cols;
+  t.stride[0] = cols;
+  t.stride[1] = 1;
+  return t;
+}
+
+static inline void *grab(size_t bytes) { /* aligned; filled, so that what nobody writes compares equal */
+  void *p = NULL;
+  if (posix_memalign(&p, 256, bytes ? bytes : 1)) abort();
+  memset(p, 0xa5, bytes ? bytes : 1);
+  return p;
+}
+
+static inline fp8_context *cpu_context(int threads) {
+  fp8_context_config config;
+  fp8_context *c = NULL;
+  FP8_INIT(&config);
+  config.backend = FP8_BACKEND_CPU;
+  config.threads = threads;
+  OK(fp8_context_create(&config, &c));
+  return c;
+}
+
+static inline fp8_recipe *recipe_of(int preset, int rule, int rounding) { /* 0 = the preset's */
+  fp8_recipe_config config;
+  fp8_recipe *r = NULL;
+  FP8_INIT(&config);
+  OK(fp8_recipe_config_preset(preset, &config));
+  if (rule) config.scale_rule = rule;
+  if (rounding) config.master_rounding = rounding;
+  OK(fp8_recipe_create(&config, &r));
+  return r;
+}
+
+/* A weight described and placed in memory of its own. */
+typedef struct weight {
+  fp8_qtensor q;
+  fp8_buffer memory;
+} weight;
+
+static inline weight make_weight(const fp8_context *c, const fp8_recipe *r, int64_t rows, int64_t cols, uint32_t sides) {
+  weight w;
+  uint64_t bytes = 0;
+  FP8_INIT(&w.q);
+  OK(fp8_recipe_describe(r, c, FP8_ROLE_WEIGHT, rows, cols, sides | FP8_SIDE_COPY, &w.q));
+  OK(fp8_qtensor_bytes(&w.q, sides, &bytes));
+  w.memory.data = grab(bytes);
+  w.memory.bytes = bytes;
+  OK(fp8_qtensor_place(&w.q, sides, &w.memory));
+  return w;
+}
+
+/* The whole master quantized on one rank: what every sharded way must equal. */
+static inline weight whole_weight(const fp8_context *c, const fp8_recipe *r, const float *master, int64_t rows, int64_t cols,
+                                  uint32_t sides) {
+  weight w = make_weight(c, r, rows, cols, sides);
+  fp8_tensor x = tensor_2d((void *)(uintptr_t)master, FP8_DTYPE_F32, rows, cols);
+  fp8_quantize_args args;
+  FP8_INIT(&args);
+  args.x = &x;
+  args.q = &w.q;
+  args.role = FP8_ROLE_WEIGHT;
+  OK(fp8_quantize(c, r, &args, NULL));
+  return w;
+}
+#endif
