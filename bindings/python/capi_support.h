@@ -140,7 +140,8 @@ static int fp8py_dtype_of(PyObject *array, int asked, int itemsize) {
   if (!dtype) return 0;
   if (fp8py_dtypes) code = PyDict_GetItem(fp8py_dtypes, dtype);
   if (!code) {
-    PyErr_Format(PyExc_TypeError, "arrays of dtype %S are not supported; pass dtype= to view their bytes as another type", dtype);
+    PyErr_Format(PyExc_TypeError,
+                 "arrays of dtype %S are not supported; pass dtype= to view their bytes as another type", dtype);
     Py_DECREF(dtype);
     return 0;
   }
@@ -207,7 +208,8 @@ static int fp8py_view(PyObject *array, int dtype, fp8_tensor *t, int32_t *device
   Py_XDECREF(capsule);
   PyErr_Clear();
   if (PyObject_HasAttrString(array, "__dlpack__")) return fp8py_view_dlpack(array, dtype, t, device, kept);
-  PyErr_Format(PyExc_TypeError, "expected an array (numpy, or anything with __dlpack__), got %R", (PyObject *)Py_TYPE(array));
+  PyErr_Format(PyExc_TypeError, "expected an array (numpy, or anything with __dlpack__), got %R",
+               (PyObject *)Py_TYPE(array));
   return 0;
 }
 
