@@ -6,9 +6,7 @@ cd "$(dirname "$0")/../.."
 mapfile -t files < <(git ls-files '*.h' '*.c' '*.cpp' '*.cu' '*.cuh' | grep -vE '^bindings/gen/layout\.c$')
 [ ${#files[@]} -gt 0 ] || { echo "no file found"; exit 1; }
 if [ "${1:-}" = --fix ]; then clang-format -i "${files[@]}"; exit; fi
-bad=0
-for file in "${files[@]}"; do
-  clang-format --dry-run --Werror "$file" >/dev/null 2>&1 || { echo "$file: run tests/lint/format.sh --fix"; bad=1; }
-done
 echo "${#files[@]} files read"
-exit $bad
+clang-format --dry-run --Werror "${files[@]}" 2>&1 | sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: error.*/\1: run tests\/lint\/format.sh --fix/p' | sort -u | {
+  ! grep .
+}

@@ -11,6 +11,8 @@ import sys
 # Room -> rooms and single headers that its files may include, beside their own room and the system's headers.
 PODS = [f"src/ops/{name}.h" for name in ("view", "quantize", "gemm", "move", "param", "route")]
 HELPERS = [f"src/core/{name}.h" for name in ("error", "fpcontrol", "log", "parallel")]
+# what kernels/cpu shows to its backend: launchers, and the SIMD target with its tables, which explain() names
+CPU_LAUNCHERS = [f"kernels/cpu/{name}.h" for name in ("launch_cpu", "launch_gemm", "simd", "tile")]
 TABLE = {
     "include": [],
     "kernels/numerics": [],
@@ -19,9 +21,9 @@ TABLE = {
     "src/ops": ["include"],
     "src/core": ["include", "src/ops"],
     "src/api": ["include", "src/core"],
-    "src/backend/cpu": ["include", "src/ops", "kernels/cpu/launch_cpu.h", *HELPERS],
+    "src/backend/cpu": ["include", "src/ops", "kernels/numerics", *CPU_LAUNCHERS, *HELPERS],
     "src/backend/onednn": ["include", "src/ops", "kernels/numerics", *HELPERS],
-    "src/backend/cuda": ["include", "src/ops", "kernels/cuda/launch_cuda.h", *HELPERS],
+    "src/backend/cuda": ["include", "src/ops", "kernels/numerics", "kernels/cuda/launch_cuda.h", *HELPERS],
     "src/comm": ["include", "src/core/comm.h", *HELPERS],
     "tests/capi": ["include"],
     "tests/unit": ["include", "src", "kernels"],
