@@ -94,3 +94,7 @@ FP8_WAITS(fp8_combine_backward)
 %include "fp8/param.h"
 %include "fp8/collectives.h"
 %include "fp8/dlpack.h"
+
+#ifdef SWIGPYTHON
+%include "python/capi_calls.swg"
+#endif

@@ -198,6 +198,56 @@ static int fp8py_view_dlpack(PyObject *array, int dtype, fp8_tensor *t, int32_t 
   return 1;
 }
 
+/* an exporter's capsule: DLPack's managed tensor, which holds a reference to the owner of the memory */
+typedef struct fp8py_managed {
+  struct { /* DLTensor */
+    void *data;
+    int32_t device[2], ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+  } tensor;
+  void *owner;
+  void (*deleter)(struct fp8py_managed *);
+  int64_t extents[8];
+} fp8py_managed;
+
+static void fp8py_delete(fp8py_managed *managed) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  Py_XDECREF((PyObject *)managed->owner);
+  PyGILState_Release(state);
+  free(managed);
+}
+
+static void fp8py_forget(PyObject *capsule) {
+  fp8py_managed *managed;
+  if (!PyCapsule_IsValid(capsule, "dltensor")) return; /* taken: the consumer deletes */
+  managed = (fp8py_managed *)PyCapsule_GetPointer(capsule, "dltensor");
+  if (managed) managed->deleter(managed);
+}
+
+static PyObject *fp8py_export(PyObject *owner, const fp8_tensor *t, int32_t device_type, int32_t device_id) {
+  fp8py_managed *managed = (fp8py_managed *)calloc(1, sizeof *managed);
+  PyObject *capsule;
+  fp8_status status;
+  if (!managed) return PyErr_NoMemory();
+  managed->tensor.shape = managed->extents;
+  managed->tensor.strides = managed->extents + 4;
+  status = fp8_tensor_to_dlpack(t, device_type, device_id, &managed->tensor);
+  if (status != FP8_OK) {
+    fp8py_raise(status);
+    free(managed);
+    return NULL;
+  }
+  Py_INCREF(owner);
+  managed->owner = owner;
+  managed->deleter = fp8py_delete;
+  capsule = PyCapsule_New(managed, "dltensor", fp8py_forget);
+  if (!capsule) fp8py_delete(managed);
+  return capsule;
+}
+
 static int fp8py_view(PyObject *array, int dtype, fp8_tensor *t, int32_t *device, PyObject **kept) {
   PyObject *capsule = PyObject_GetAttrString(array, "__array_struct__");
   if (capsule && PyCapsule_CheckExact(capsule)) {
@@ -207,6 +257,13 @@ static int fp8py_view(PyObject *array, int dtype, fp8_tensor *t, int32_t *device
   }
   Py_XDECREF(capsule);
   PyErr_Clear();
+  if (!dtype && PyObject_HasAttrString(array, "_fp8_view")) { /* fp8.view(array, dtype) */
+    PyObject *pair = PyObject_GetAttrString(array, "_fp8_view");
+    int ok = pair && PyTuple_Check(pair) && PyTuple_Size(pair) == 2 &&
+             fp8py_view(PyTuple_GetItem(pair, 0), (int)PyLong_AsLong(PyTuple_GetItem(pair, 1)), t, device, kept);
+    Py_XDECREF(pair);
+    return ok;
+  }
   if (PyObject_HasAttrString(array, "__dlpack__")) return fp8py_view_dlpack(array, dtype, t, device, kept);
   PyErr_Format(PyExc_TypeError, "expected an array (numpy, or anything with __dlpack__), got %R",
                (PyObject *)Py_TYPE(array));
