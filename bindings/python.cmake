@@ -34,11 +34,29 @@ foreach(source IN LISTS sources)
 endforeach()
 
 file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/fp8/*.h)
+# What the headers declare and the library does not export is left out.
+file(STRINGS ${PROJECT_SOURCE_DIR}/src/libfp8.map exported REGEX "fp8_")
+string(REGEX MATCHALL "fp8_[a-z0-9_]+" exported "${exported}")
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/fp8_missing.i.new "")
+foreach(header IN LISTS headers)
+  file(READ ${header} text)
+  string(REGEX MATCHALL "FP8_API [a-z0-9_ ]+[ *]+fp8_[a-z0-9_]+\\(" declared "${text}")
+  foreach(line IN LISTS declared)
+    string(REGEX MATCH "fp8_[a-z0-9_]+\\($" name "${line}")
+    string(REPLACE "(" "" name "${name}")
+    if(NOT name IN_LIST exported)
+      message(STATUS "fp8: bindings: python leaves out ${name}: not exported by the library")
+      file(APPEND ${CMAKE_CURRENT_BINARY_DIR}/fp8_missing.i.new "%ignore ${name};\n")
+    endif()
+  endforeach()
+endforeach()
+configure_file(${CMAKE_CURRENT_BINARY_DIR}/fp8_missing.i.new ${CMAKE_CURRENT_BINARY_DIR}/fp8_missing.i COPYONLY)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/libfp8.map ${headers})
 set(wrapper ${CMAKE_CURRENT_BINARY_DIR}/capi_wrap.c)
 add_custom_command(OUTPUT ${wrapper} ${package}/capi.py
-  COMMAND ${FP8_SWIG} -python -doxygen -threads -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_BINARY_DIR}/include
+  COMMAND ${FP8_SWIG} -python -doxygen -threads -DFP8_PARTIAL -DFP8_NO_DISPATCH -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_BINARY_DIR}/include
     -I${CMAKE_CURRENT_SOURCE_DIR} -I${CMAKE_CURRENT_BINARY_DIR} -outdir ${package} -o ${wrapper} ${CMAKE_CURRENT_SOURCE_DIR}/fp8.i
-  DEPENDS fp8.i python/capi.swg python/capi_calls.swg ${headers}
+  DEPENDS fp8.i ${CMAKE_CURRENT_BINARY_DIR}/fp8_missing.i python/capi.swg python/capi_calls.swg ${headers}
   VERBATIM COMMENT "SWIG: the Python low level")
 add_library(fp8_capi MODULE ${wrapper})
 target_compile_definitions(fp8_capi PRIVATE Py_LIMITED_API=0x030b0000)

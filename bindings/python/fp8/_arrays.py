@@ -74,6 +74,20 @@ class DeviceArray:
         return f"DeviceArray({self.shape}, {self.dtype.name})"
 
 
+class _Host:
+    """host memory that `owner` keeps, for numpy"""
+
+    def __init__(self, pointer: int, shape, itemsize: int, strides, owner):
+        self.owner = owner
+        self.__array_interface__ = {"data": (pointer, False), "shape": tuple(shape), "strides": tuple(n * itemsize for n in strides),
+                                    "typestr": {1: "|u1", 2: "<u2", 4: "<u4", 8: "<u8"}[itemsize], "version": 3}
+
+
+def host_view(pointer: int, shape, dtype: np.dtype, strides, owner) -> np.ndarray:
+    """a numpy view of host memory that `owner` keeps"""
+    return np.asarray(_Host(pointer, shape, dtype.itemsize, strides, owner)).view(dtype)
+
+
 def empty(context: Context, shape, dtype, stream: int | None = None):
     """an output: numpy on the CPU, a DeviceArray on CUDA"""
     if context.is_cuda:

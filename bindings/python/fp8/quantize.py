@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import capi
-from ._arrays import DeviceArray, empty, matrix_shape, zeros
+from ._arrays import DeviceArray, empty, host_view, matrix_shape, zeros
 from ._dtypes import code_of, numpy_of
 from .context import Context, default_context
 from .recipe import Recipe, as_recipe
@@ -76,11 +76,7 @@ class QTensor:
         shape, stride, dtype = t.shape[:t.ndim], t.stride[:t.ndim], numpy_of(t.dtype)
         if self.context.is_cuda:
             return DeviceArray(self.context, shape, t.dtype, pointer=t.data, owner=self, strides=stride)
-        if isinstance(self._memory, np.ndarray):
-            offset = t.data - self._memory.ctypes.data
-            if 0 <= offset < max(self._memory.nbytes, 1):
-                return np.ndarray(shape, dtype, self._memory.data, offset, [n * dtype.itemsize for n in stride])
-        return np.from_dlpack(DeviceArray(self.context, shape, "uint16", pointer=t.data, owner=self, strides=stride)).view(dtype)
+        return host_view(t.data, shape, dtype, stride, self)
 
     @property
     def row(self):

@@ -15,7 +15,7 @@
 //!     y: Some(&mut TensorMut::new(&mut y, &[32, 128])?),
 //!     ..Forward::default()
 //! })?;
-//! assert!((f32::from(y[0]) - 1.28).abs() < 0.02);
+//! assert!((f32::from(y[0]) - 1.28).abs() < 0.05);
 //! # let _ = (Dtype::F32, Role::Weight, Sides::BOTH);
 //! # Ok::<(), fp8::Error>(())
 //! ```
