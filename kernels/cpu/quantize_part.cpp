@@ -98,7 +98,11 @@ void QuantizeRun::cast_side(const SideRun &s, const Part &p, TileScratch &scratc
   const int64_t stride = direct ? row_bytes(out) : cols;
   int64_t run;
   const float *m = by_row ? row_multipliers(s, p, &run, scratch) : col_multipliers(s, p, &run, scratch);
-  (by_row ? ops_.cast_rows : ops_.cast_cols)(p.x, s.dtype, run, m, codes, stride);
+  if (by_row) {
+    ops_.cast_rows(p.x, s.dtype, true, run, m, codes, stride);
+  } else {
+    ops_.cast_cols(p.x, s.dtype, run, m, codes, stride);
+  }
 
   if (s.s->stats.data || (mirror_ && col_.s->stats.data)) {
     uint64_t stats[num::kStats] = {};

@@ -19,7 +19,8 @@ struct TileOps {
   const char *name;
   void (*amax_rows)(const Tile &x, int64_t seg, float *amax);    // [rows][segs], overwritten
   void (*amax_cols)(const Tile &x, int64_t group, float *amax);  // [groups][cols], overwritten
-  void (*cast_rows)(const Tile &x, int32_t dtype, int64_t seg, const float *m, uint8_t *q, int64_t stride);
+  void (*cast_rows)(const Tile &x, int32_t dtype, bool saturate, int64_t seg, const float *m, uint8_t *q,
+                    int64_t stride);
   void (*cast_cols)(const Tile &x, int32_t dtype, int64_t group, const float *m, uint8_t *q, int64_t stride);
   void (*count_rows)(const Tile &x, int32_t dtype, int64_t seg, const float *m, uint64_t *stats);
   void (*count_cols)(const Tile &x, int32_t dtype, int64_t group, const float *m, uint64_t *stats);

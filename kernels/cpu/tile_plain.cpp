@@ -38,9 +38,10 @@ void amax_cols(const Tile &x, int64_t group, float *amax) {
   each_col(x, group, [&](int64_t, int64_t, float v, int64_t i) { amax[i] = amax_step(amax[i], v); });
 }
 
-void cast_rows(const Tile &x, int32_t dtype, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
-  each_row(x, seg,
-           [&](int64_t r, int64_t c, float v, int64_t i) { q[r * stride + c] = encode_fp8(dtype, mul_rn(v, m[i])); });
+void cast_rows(const Tile &x, int32_t dtype, bool saturate, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
+  each_row(x, seg, [&](int64_t r, int64_t c, float v, int64_t i) {
+    q[r * stride + c] = encode_fp8(dtype, mul_rn(v, m[i]), saturate);
+  });
 }
 void cast_cols(const Tile &x, int32_t dtype, int64_t group, const float *m, uint8_t *q, int64_t stride) {
   each_col(x, group,
