@@ -90,6 +90,4 @@ const TileOps *plain_ops() {
   return &ops;
 }
 
-const TileOps &tile_ops() { return *plain_ops(); }
-
 }  // namespace fp8::cpu

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tile functions, once per SIMD target. tile_plain.cpp is the definition.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/tile_simd.cpp"
+#ifndef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL)
+#endif
+#include "hwy/foreach_target.h"
+//
+#include <algorithm>
+
+#include "cpu/lanes-inl.h"
+#include "cpu/tile.h"
+
+// the scalar target is tile_plain.cpp
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+HWY_BEFORE_NAMESPACE();
+namespace fp8::cpu {
+namespace HWY_NAMESPACE {
+
+HWY_INLINE const char *Line(const Tile &t, int64_t r) { return static_cast<const char *>(t.data) + r * t.stride; }
+HWY_INLINE int64_t Pieces(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+// f(integral_constant<dtype>)
+template <class F>
+HWY_INLINE void ForValues(int32_t dtype, F &&f) {
+  if (dtype == num::kF32) {
+    f(std::integral_constant<int32_t, num::kF32>());
+  } else if (dtype == num::kBF16) {
+    f(std::integral_constant<int32_t, num::kBF16>());
+  } else {
+    f(std::integral_constant<int32_t, num::kF16>());
+  }
+}
+template <class F>
+HWY_INLINE void ForCodes(int32_t dtype, F &&f) {
+  if (dtype == num::kE4M3) {
+    f(std::integral_constant<int32_t, num::kE4M3>());
+  } else {
+    f(std::integral_constant<int32_t, num::kE5M2>());
+  }
+}
+template <int32_t T>
+using Format = std::conditional_t<T == num::kE4M3, LaneE4M3, LaneE5M2>;
+
+// Magnitudes compare as integers of the element's own width; NaN counts as zero.
+template <int32_t T>
+using Raw = std::conditional_t<T == num::kF32, int32_t, int16_t>;
+template <int32_t T>
+constexpr Raw<T> kInfBits = T == num::kF32    ? 0x7f800000
+                            : T == num::kBF16 ? 0x7f80
+                                              : 0x7c00;
+template <int32_t T>
+constexpr Raw<T> kAbsBits = T == num::kF32 ? 0x7fffffff : 0x7fff;
+
+template <int32_t T>
+HWY_INLINE float Value(Raw<T> bits) {
+  return num::load(T, &bits, 0);
+}
+
+template <int32_t T, class D>
+HWY_INLINE hn::Vec<D> RawMagnitude(D d, hn::Vec<D> v) {
+  const auto a = hn::And(v, hn::Set(d, kAbsBits<T>));
+  return hn::IfThenZeroElse(hn::Gt(a, hn::Set(d, kInfBits<T>)), a);
+}
+
+template <int32_t T>
+HWY_INLINE float AmaxLine(const char *line, int64_t n) {
+  const hn::ScalableTag<Raw<T>> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const Raw<T> *p = reinterpret_cast<const Raw<T> *>(line);
+  auto a = hn::Zero(d), b = a;
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    a = hn::Max(a, RawMagnitude<T>(d, hn::LoadU(d, p + i)));
+    b = hn::Max(b, RawMagnitude<T>(d, hn::LoadU(d, p + i + lanes)));
+  }
+  if (i + lanes <= n) {
+    a = hn::Max(a, RawMagnitude<T>(d, hn::LoadU(d, p + i)));
+    i += lanes;
+  }
+  a = hn::Max(a, b);
+  Raw<T> most = 0;
+  if constexpr (T == num::kF32) {
+    most = hn::GetLane(hn::MaxOfLanes(d, a));
+  } else {  // adjacent halves as 32-bit lanes
+    const DI di;
+    const auto w = hn::BitCast(di, a);
+    const auto m = hn::Max(hn::ShiftRight<16>(w), hn::And(w, hn::Set(di, 0xffff)));
+    most = static_cast<Raw<T>>(hn::GetLane(hn::MaxOfLanes(di, m)));
+  }
+  for (; i < n; ++i) {
+    const Raw<T> v = p[i] & kAbsBits<T>;
+    if (v <= kInfBits<T> && v > most) most = v;
+  }
+  return Value<T>(most);
+}
+
+void AmaxRows(const Tile &x, int64_t seg, float *amax) {
+  const int64_t segs = Pieces(x.cols, seg);
+  ForValues(x.dtype, [&](auto t) {
+    constexpr int32_t T = decltype(t)::value;
+    for (int64_t r = 0; r < x.rows; ++r)
+      for (int64_t s = 0; s < segs; ++s)
+        amax[r * segs + s] = AmaxLine<T>(Line(x, r) + s * seg * Size<T>(), std::min(seg, x.cols - s * seg));
+  });
+}
+
+void AmaxCols(const Tile &x, int64_t group, float *amax) {
+  ForValues(x.dtype, [&](auto t) {
+    constexpr int32_t T = decltype(t)::value;
+    const hn::ScalableTag<Raw<T>> d;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    HWY_ALIGN Raw<T> best[HWY_MAX_BYTES / sizeof(Raw<T>)];
+    for (int64_t r0 = 0; r0 < x.rows; r0 += group, amax += x.cols) {
+      const int64_t end = std::min(x.rows, r0 + group);
+      int64_t c = 0;
+      for (; c + lanes <= x.cols; c += lanes) {
+        auto a = hn::Zero(d);
+        for (int64_t r = r0; r < end; ++r)
+          a = hn::Max(a, RawMagnitude<T>(d, hn::LoadU(d, reinterpret_cast<const Raw<T> *>(Line(x, r)) + c)));
+        hn::Store(a, d, best);
+        for (int64_t i = 0; i < lanes; ++i) amax[c + i] = Value<T>(best[i]);
+      }
+      for (; c < x.cols; ++c) {
+        Raw<T> most = 0;
+        for (int64_t r = r0; r < end; ++r) {
+          const Raw<T> v = reinterpret_cast<const Raw<T> *>(Line(x, r))[c] & kAbsBits<T>;
+          if (v <= kInfBits<T> && v > most) most = v;
+        }
+        amax[c] = Value<T>(most);
+      }
+    }
+  });
+}
+
+// One line of codes; kPerColumn: m is an array along the line.
+template <int32_t T, class F, bool kPerColumn>
+HWY_INLINE void CastLine(const char *line, int64_t n, const float *m, int32_t limit, uint8_t *q) {
+  const DF df;
+  const D8 d8;
+  const VF one = hn::Set(df, *m);
+  EachVector<T>(line, n, [&](const char *p, int64_t i, int64_t count) HWY_ATTR {
+    VF factor = one;
+    if constexpr (kPerColumn) {
+      if (count == Lanes()) {
+        factor = hn::LoadU(df, m + i);
+      } else {
+        HWY_ALIGN float rest[HWY_MAX_BYTES / 4] = {};
+        std::memcpy(rest, m + i, static_cast<size_t>(count) * 4);
+        factor = hn::Load(df, rest);
+      }
+    }
+    const auto codes = hn::DemoteTo(d8, Encode<F>(hn::Mul(Load<T>(p), factor), limit));
+    if (count == Lanes()) {
+      hn::StoreU(codes, d8, q + i);
+    } else {
+      HWY_ALIGN uint8_t rest[HWY_MAX_BYTES];
+      hn::StoreU(codes, d8, rest);
+      std::memcpy(q + i, rest, static_cast<size_t>(count));
+    }
+  });
+}
+
+void CastRows(const Tile &x, int32_t dtype, bool saturate, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
+  const int64_t segs = Pieces(x.cols, seg);
+  ForValues(x.dtype, [&](auto t) {
+    ForCodes(dtype, [&](auto u) {
+      constexpr int32_t T = decltype(t)::value;
+      using F = Format<decltype(u)::value>;
+      for (int64_t r = 0; r < x.rows; ++r)
+        for (int64_t s = 0; s < segs; ++s)
+          CastLine<T, F, false>(Line(x, r) + s * seg * Size<T>(), std::min(seg, x.cols - s * seg), m + r * segs + s,
+                                saturate ? F::saturated : F::unsaturated, q + r * stride + s * seg);
+    });
+  });
+}
+
+void CastCols(const Tile &x, int32_t dtype, int64_t group, const float *m, uint8_t *q, int64_t stride) {
+  ForValues(x.dtype, [&](auto t) {
+    ForCodes(dtype, [&](auto u) {
+      using F = Format<decltype(u)::value>;
+      for (int64_t r = 0; r < x.rows; ++r)
+        CastLine<decltype(t)::value, F, true>(Line(x, r), x.cols, m + r / group * x.cols, F::saturated, q + r * stride);
+    });
+  });
+}
+
+template <int32_t T, class F, bool kPerColumn>
+HWY_INLINE void CountLine(const char *line, int64_t n, const float *m, uint64_t *stats) {
+  const DF df;
+  const DI di;
+  const VF one = hn::Set(df, *m);
+  const VI inf = Int(0x7f800000), zero = hn::Zero(di);
+  stats[num::kCount] += static_cast<uint64_t>(n);
+  EachVector<T>(line, n, [&](const char *p, int64_t i, int64_t count) HWY_ATTR {
+    VF factor = one;
+    if constexpr (kPerColumn) {
+      HWY_ALIGN float rest[HWY_MAX_BYTES / 4] = {};
+      std::memcpy(rest, m + i, static_cast<size_t>(count) * 4);
+      factor = hn::Load(df, rest);
+    }
+    const VF x = Load<T>(p);  // the tail's rest is zero: counted nowhere
+    const VI a = Magnitude(Bits(x)), v = Magnitude(Bits(hn::Mul(x, factor)));
+    const auto finite = hn::Lt(a, inf), nonzero = hn::And(finite, hn::Gt(a, zero));
+    const auto small = hn::Lt(v, Int(F::tie_to_zero + 1));
+    const auto large = hn::And(hn::Gt(v, Int(F::saturated_from - 1)), hn::Lt(v, Int(0x7f800001)));
+    stats[num::kNan] += hn::CountTrue(di, hn::Gt(a, inf));
+    stats[num::kInf] += hn::CountTrue(di, hn::Eq(a, inf));
+    stats[num::kNonzero] += hn::CountTrue(di, nonzero);
+    stats[num::kUnderflow] += hn::CountTrue(di, hn::And(nonzero, small));
+    stats[num::kSaturated] += hn::CountTrue(di, hn::And(finite, large));
+  });
+}
+
+void CountRows(const Tile &x, int32_t dtype, int64_t seg, const float *m, uint64_t *stats) {
+  const int64_t segs = Pieces(x.cols, seg);
+  ForValues(x.dtype, [&](auto t) {
+    ForCodes(dtype, [&](auto u) {
+      constexpr int32_t T = decltype(t)::value;
+      for (int64_t r = 0; r < x.rows; ++r)
+        for (int64_t s = 0; s < segs; ++s)
+          CountLine<T, Format<decltype(u)::value>, false>(Line(x, r) + s * seg * Size<T>(),
+                                                          std::min(seg, x.cols - s * seg), m + r * segs + s, stats);
+    });
+  });
+}
+
+void CountCols(const Tile &x, int32_t dtype, int64_t group, const float *m, uint64_t *stats) {
+  ForValues(x.dtype, [&](auto t) {
+    ForCodes(dtype, [&](auto u) {
+      for (int64_t r = 0; r < x.rows; ++r)
+        CountLine<decltype(t)::value, Format<decltype(u)::value>, true>(Line(x, r), x.cols, m + r / group * x.cols,
+                                                                        stats);
+    });
+  });
+}
+
+void AddCols(const Tile &x, float *sums) {
+  const DF df;
+  ForValues(x.dtype, [&](auto t) {
+    constexpr int32_t T = decltype(t)::value;
+    int64_t c = 0;
+    for (; c + Lanes() <= x.cols; c += Lanes()) {
+      VF sum = hn::LoadU(df, sums + c);
+      for (int64_t r = 0; r < x.rows; ++r) sum = hn::Add(sum, Load<T>(Line(x, r) + c * Size<T>()));
+      hn::StoreU(sum, df, sums + c);
+    }
+    for (; c < x.cols; ++c)
+      for (int64_t r = 0; r < x.rows; ++r) sums[c] = num::dbias_step(sums[c], num::load(T, Line(x, r), c));
+  });
+}
+
+template <int32_t C, int32_t T, bool kPerColumn>
+HWY_INLINE void DecodeLine(const char *line, int64_t n, const float *s, char *out) {
+  const DF df;
+  const VF one = hn::Set(df, *s);
+  EachVector<C>(line, n, [&](const char *p, int64_t i, int64_t count) HWY_ATTR {
+    VF factor = one;
+    if constexpr (kPerColumn) {
+      HWY_ALIGN float rest[HWY_MAX_BYTES / 4] = {};
+      std::memcpy(rest, s + i, static_cast<size_t>(count) * 4);
+      factor = hn::Load(df, rest);
+    }
+    const VF v = hn::Mul(Load<C>(p), factor);
+    if (count == Lanes()) {
+      Store<T>(v, out + i * Size<T>());
+    } else {
+      HWY_ALIGN char rest[HWY_MAX_BYTES];
+      Store<T>(v, rest);
+      std::memcpy(out + i * Size<T>(), rest, static_cast<size_t>(count * Size<T>()));
+    }
+  });
+}
+
+void DecodeRows(const Tile &q, int64_t seg, const float *s, int32_t dtype, void *out, int64_t stride) {
+  const int64_t segs = Pieces(q.cols, seg);
+  ForCodes(q.dtype, [&](auto c) {
+    ForValues(dtype, [&](auto t) {
+      constexpr int32_t T = decltype(t)::value;
+      for (int64_t r = 0; r < q.rows; ++r)
+        for (int64_t k = 0; k < segs; ++k)
+          DecodeLine<decltype(c)::value, T, false>(Line(q, r) + k * seg, std::min(seg, q.cols - k * seg),
+                                                   s + r * segs + k,
+                                                   static_cast<char *>(out) + r * stride + k * seg * Size<T>());
+    });
+  });
+}
+
+void DecodeCols(const Tile &q, int64_t group, const float *s, int32_t dtype, void *out, int64_t stride) {
+  ForCodes(q.dtype, [&](auto c) {
+    ForValues(dtype, [&](auto t) {
+      for (int64_t r = 0; r < q.rows; ++r)
+        DecodeLine<decltype(c)::value, decltype(t)::value, true>(Line(q, r), q.cols, s + r / group * q.cols,
+                                                                 static_cast<char *>(out) + r * stride);
+    });
+  });
+}
+
+// 16 x 16 bytes: four rounds of interleaving row i with row i + 8.
+HWY_INLINE void Transpose16(const uint8_t *src, int64_t src_stride, uint8_t *dst, int64_t dst_stride) {
+  const hn::CappedTag<uint8_t, 16> d;
+  hn::Vec<decltype(d)> a[16], b[16];
+  for (int i = 0; i < 16; ++i) a[i] = hn::LoadU(d, src + i * src_stride);
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 8; ++i) {
+      b[2 * i] = hn::InterleaveLower(d, a[i], a[i + 8]);
+      b[2 * i + 1] = hn::InterleaveUpper(d, a[i], a[i + 8]);
+    }
+    for (int i = 0; i < 8; ++i) {
+      a[2 * i] = hn::InterleaveLower(d, b[i], b[i + 8]);
+      a[2 * i + 1] = hn::InterleaveUpper(d, b[i], b[i + 8]);
+    }
+  }
+  for (int i = 0; i < 16; ++i) hn::StoreU(a[i], d, dst + i * dst_stride);
+}
+
+void Transpose(const uint8_t *src, int64_t src_stride, int64_t rows, int64_t cols, uint8_t *dst, int64_t dst_stride) {
+  const int64_t r16 = rows / 16 * 16, c16 = cols / 16 * 16;
+  for (int64_t c = 0; c < c16; c += 16)
+    for (int64_t r = 0; r < r16; r += 16)
+      Transpose16(src + r * src_stride + c, src_stride, dst + c * dst_stride + r, dst_stride);
+  for (int64_t c = 0; c < cols; ++c)
+    for (int64_t r = c < c16 ? r16 : 0; r < rows; ++r) dst[c * dst_stride + r] = src[r * src_stride + c];
+}
+
+#if HWY_TARGET == HWY_AVX3
+constexpr const char *kName = "avx512";
+#elif HWY_TARGET == HWY_AVX2
+constexpr const char *kName = "avx2";
+#elif HWY_TARGET == HWY_SSE4
+constexpr const char *kName = "sse4";
+#else
+constexpr const char *kName = "baseline";
+#endif
+
+const TileOps *Table() {
+  static const TileOps ops = {kName,     AmaxRows, AmaxCols,  CastRows,   CastCols,  CountRows,
+                              CountCols, AddCols,  Transpose, DecodeRows, DecodeCols};
+  return &ops;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fp8::cpu
+HWY_AFTER_NAMESPACE();
+#endif
+
+#if HWY_ONCE
+namespace fp8::cpu {
+
+const TileOps &tile_ops() {
+  switch (simd()) {
+#if HWY_TARGETS & HWY_AVX3
+    case Simd::kAvx512:
+      return *N_AVX3::Table();
+#endif
+#if HWY_TARGETS & HWY_AVX2
+    case Simd::kAvx2:
+      return *N_AVX2::Table();
+#endif
+#if HWY_TARGETS & HWY_SSE4
+    case Simd::kSse4:
+      return *N_SSE4::Table();
+#endif
+    default:
+#if HWY_STATIC_TARGET == HWY_SCALAR || HWY_STATIC_TARGET == HWY_EMU128
+      return *plain_ops();
+#else
+      return *HWY_STATIC_DISPATCH(Table)();
+#endif
+  }
+}
+
+}  // namespace fp8::cpu
+#endif
