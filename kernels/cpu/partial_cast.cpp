@@ -144,7 +144,7 @@ void cast_unit(const ops::ParamList &p, const Unit &u, const ops::ParamPiece &ow
       for (int64_t s = 0; s < g.across; ++s)
         m[r * g.across + s] =
             r % g.down ? m[(r - 1) * g.across + s] : multiplier(p, g.first + r / g.down * g.stride + s);
-    tile_ops().cast_rows(x, p.dtype, g.seg, m, codes, kTile);
+    tile_ops().cast_rows(x, p.dtype, true, g.seg, m, codes, kTile);
     store_owned(u, codes, shard + p.row_part + own.row_at);
   }
   if (both && (p.sides & 2)) {
