@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Planted faults: a comparison that cannot fail shows nothing, so these must come out of the same table as failures. */
+#ifndef GPT_FAULTS_H
+#define GPT_FAULTS_H
+#include "../common/check.h"
+
+enum Fault { FAULT_NONE, FAULT_WGRAD_AXIS, FAULT_DY_E4M3_TENSOR, FAULT_FLOOR_OUTLIERS };
+
+enum Fault fault_parse(const char *name); /* FAULT_NONE = no such name */
+const char *fault_name(enum Fault fault);
+int32_t fault_preset(enum Fault fault); /* the recipe that it is planted into */
+void fault_recipe(enum Fault fault, fp8_recipe_config *config);
+float fault_loss_scale(enum Fault fault);
+float fault_outlier(enum Fault fault); /* factor on one channel in 32 of the norms' outputs; 1 = none */
+
+/* The scales of a column side, read as if their two axes were exchanged: each element meets a scale of another block. */
+void fault_misread(fp8_qtensor *q);
+#endif

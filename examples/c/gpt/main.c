@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Trains a byte-level GPT in BF16 and with FP8 recipes, all through the same calls, and compares them. Read train.c for
+ * the loop, model.c for forward and backward, layer.c for what a trainer asks of libfp8. */
+#include "../common/clock.h"
+#include "report.h"
+
+static int add(Run *runs, int count, int preset_index, enum Fault fault, uint64_t seed) {
+  static char names[64], titles[64]; /* of the one fault */
+  Run run = {presets[preset_index].name, presets[preset_index].title, presets[preset_index].preset, fault, seed};
+  if (fault != FAULT_NONE) {
+    snprintf(names, sizeof names, "%s+%s", run.name, fault_name(fault));
+    snprintf(titles, sizeof titles, "%s %s", run.title, fault_name(fault));
+    run.name = names;
+    run.title = titles;
+  }
+  runs[count] = run;
+  return count + 1;
+}
+
+/* The demo: two seeds of the baseline show the noise, one of each recipe is paired with the first. With --seeds every run
+ * has that many seeds. */
+static int list_runs(const Options *o, Run *runs) {
+  int count = 0, fault_index = 0;
+  int recipes = 0;
+  for (int i = 1; i < PRESET_COUNT; ++i) {
+    recipes += o->chosen[i];
+    if (o->fault != FAULT_NONE && presets[i].preset == fault_preset(o->fault)) fault_index = i;
+  }
+  for (int s = 0; s < (o->seeds ? o->seeds : 1); ++s) {
+    uint64_t seed = o->seed + (uint64_t)s;
+    count = add(runs, count, 0, FAULT_NONE, seed);
+    if (!o->seeds && (recipes || o->fault)) count = add(runs, count, 0, FAULT_NONE, seed + 1);
+    for (int i = 1; i < PRESET_COUNT; ++i)
+      if (o->chosen[i]) count = add(runs, count, i, FAULT_NONE, seed);
+    if (fault_index) count = add(runs, count, fault_index, o->fault, seed);
+  }
+  return count;
+}
+
+/* Measures one run of each kind; seconds[i] is then what a step of run i takes, and forwards[i] a validation batch. */
+static void measure(Session *session, const Run *runs, int count, double *seconds, double *forwards) {
+  fprintf(stderr, "measuring");
+  for (int i = 0; i < count; ++i) {
+    int same = 0;
+    while (same < i && !(runs[same].preset == runs[i].preset && runs[same].fault == runs[i].fault)) ++same;
+    if (same < i) {
+      seconds[i] = seconds[same];
+      forwards[i] = forwards[same];
+      continue;
+    }
+    train_measure(session, &runs[i], &seconds[i], &forwards[i]);
+    fprintf(stderr, "  %s %.2f s", runs[i].title, seconds[i]);
+  }
+  fprintf(stderr, " a step\n");
+}
+
+static void describe(const Session *session, int64_t steps, int runs) {
+  const Options *o = &session->options;
+  const Shape *s = &o->shape;
+  double parameters = (double)(s->layers * (12 * s->dim * s->dim + 13 * s->dim) + (2 * VOCABULARY + s->seq + 2) * s->dim);
+  int64_t threads;
+  CHECK(fp8_context_query(session->context, FP8_QUERY_THREADS, &threads));
+  printf("text        %s: %.1f MB, last twentieth held out\n", session->text.source, (double)session->text.size / 1e6);
+  printf("model       %lld layers of %lld, %lld heads, %.1f M parameters; sequences of %lld bytes\n", (long long)s->layers,
+         (long long)s->dim, (long long)s->heads, parameters / 1e6, (long long)s->seq);
+  printf("training    %d runs of %lld steps, %lld bytes a step in %lld micro-batches; %d threads\n", runs, (long long)steps,
+         (long long)(shape_rows(s) * o->micro_batches), (long long)o->micro_batches, (int)threads);
+  printf("precision   qkv, projection, fc1, fc2 in the recipe; head in BF16; embeddings, norms, attention, optimizer FP32\n\n");
+  fflush(stdout);
+}
+
+int main(int count, char **arguments) {
+  Options options;
+  Session session;
+  options_parse(&options, count, arguments);
+  double start = seconds_now();
+  session_open(&session, &options);
+
+  size_t most = (size_t)(options.seeds ? options.seeds : 1) * (PRESET_COUNT + 2);
+  Run *runs = calloc(most, sizeof *runs);
+  Result *results = calloc(most, sizeof *results);
+  double *seconds = calloc(2 * most, sizeof *seconds), *forwards = seconds + most;
+  REQUIRE(runs && results && seconds, "out of memory");
+  int run_count = list_runs(&options, runs);
+  measure(&session, runs, run_count, seconds, forwards);
+
+  double per_step = 0.0, validation = 0.0;
+  for (int i = 0; i < run_count; ++i) {
+    per_step += seconds[i];
+    validation += forwards[i] * (double)train_validation_batches(&session);
+  }
+  int64_t steps = options.steps;
+  if (!steps) { /* the rest of the time, less a reserve for tables and a busy machine */
+    double left = 0.95 * (60.0 * options.minutes - (seconds_now() - start)) - validation;
+    steps = left > 10.0 * per_step ? (int64_t)(left / per_step) : 10;
+  }
+  describe(&session, steps, run_count);
+  session.progress.total_seconds = (double)steps * per_step + validation;
+  for (int i = 0; i < run_count; ++i) {
+    double expected = (double)steps * seconds[i] + forwards[i] * (double)train_validation_batches(&session);
+    train(&session, &runs[i], steps, expected, &results[i]);
+  }
+
+  Report report = {&session, results, run_count, steps};
+  report_write(&report);
+  printf("took %.0f s\n", seconds_now() - start);
+  for (int i = 0; i < run_count; ++i) free(results[i].losses);
+  free(results);
+  free(runs);
+  free(seconds);
+  session_close(&session);
+  return 0;
+}

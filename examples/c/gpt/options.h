@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line. */
+#ifndef GPT_OPTIONS_H
+#define GPT_OPTIONS_H
+#include "../common/recipes.h"
+#include "faults.h"
+#include "kernels.h"
+
+typedef struct Options {
+  Shape shape;
+  int64_t micro_batches; /* per optimizer step: gradients accumulate over them */
+  int64_t steps;         /* 0 = as many as fit into `minutes` */
+  double minutes;
+  float rate;
+  uint64_t seed;
+  int seeds;                /* 0 = the demo: two seeds of the baseline, one of each recipe */
+  int chosen[PRESET_COUNT]; /* beside the baseline */
+  int threads;              /* 0 = all */
+  int save_projection;      /* the projection keeps an FP8 column side of its own, instead of being passed attention's output */
+  enum Fault fault;
+  const char *data; /* NULL = the Perl manual */
+  const char *out;
+} Options;
+
+void options_parse(Options *options, int count, char **arguments); /* exits on --help (0) and on bad values (2) */
+#endif

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parameters.h"
+
+#include "../common/random.h"
+
+int64_t linear_in(const Shape *s, enum LinearKind kind) { return kind == FC2 ? 4 * s->dim : s->dim; }
+
+int64_t linear_out(const Shape *s, enum LinearKind kind) {
+  return kind == QKV ? 3 * s->dim : kind == FC1 ? 4 * s->dim : s->dim;
+}
+
+static int add(Parameters *p, const char *what, int64_t layer, int64_t rows, int64_t cols, double deviation) {
+  Parameter *item = &p->items[p->count];
+  if (layer < 0) snprintf(item->name, sizeof item->name, "%s", what);
+  else snprintf(item->name, sizeof item->name, "%d.%s", (int)layer, what);
+  item->rows = rows;
+  item->cols = cols;
+  item->offset = p->size;
+  item->deviation = (float)deviation;
+  p->size += (rows * cols + 63) / 64 * 64; /* each starts at 256 bytes */
+  p->learned += rows * cols;
+  return p->count++;
+}
+
+static void list(Parameters *p, const Shape *s) {
+  static const char *const weights[] = {"qkv.w", "projection.w", "fc1.w", "fc2.w"};
+  static const char *const biases[] = {"qkv.b", "projection.b", "fc1.b", "fc2.b"};
+  /* Branches end in the residual stream, which sums 2 * layers of them: those linears start smaller. */
+  double branch = 1.0 / sqrt(2.0 * (double)s->layers);
+  p->bytes = add(p, "bytes", -1, VOCABULARY, s->dim, 0.02);
+  p->positions = add(p, "positions", -1, s->seq, s->dim, 0.02);
+  p->head = add(p, "head", -1, VOCABULARY, s->dim, 0.02);
+  for (int64_t l = 0; l < s->layers; ++l)
+    for (int k = 0; k < LINEAR_KINDS; ++k) {
+      int64_t in = linear_in(s, (enum LinearKind)k), out = linear_out(s, (enum LinearKind)k);
+      double deviation = 0.5 / sqrt((double)in) * (k == PROJECTION || k == FC2 ? branch : 1.0);
+      p->blocks[l].weight[k] = add(p, weights[k], l, out, in, deviation);
+    }
+  p->decayed = p->size;
+  for (int64_t l = 0; l < s->layers; ++l) {
+    for (int k = 0; k < LINEAR_KINDS; ++k)
+      p->blocks[l].bias[k] = add(p, biases[k], l, 1, linear_out(s, (enum LinearKind)k), 0.0);
+    for (int n = 0; n < 2; ++n) {
+      p->blocks[l].gain[n] = add(p, n ? "norm2.gain" : "norm1.gain", l, 1, s->dim, -1.0);
+      p->blocks[l].shift[n] = add(p, n ? "norm2.shift" : "norm1.shift", l, 1, s->dim, 0.0);
+    }
+  }
+  p->gain = add(p, "norm.gain", -1, 1, s->dim, -1.0);
+  p->shift = add(p, "norm.shift", -1, 1, s->dim, 0.0);
+}
+
+void parameters_create(Parameters *p, const Shape *s, Memory *memory, uint64_t seed) {
+  memset(p, 0, sizeof *p);
+  p->items = calloc((size_t)(5 + 12 * s->layers), sizeof *p->items);
+  p->blocks = calloc((size_t)s->layers, sizeof *p->blocks);
+  REQUIRE(p->items && p->blocks, "out of memory");
+  list(p, s);
+
+  uint64_t bytes = (uint64_t)p->size * sizeof(float);
+  p->master = memory_alloc(memory, bytes);
+  p->grad = memory_alloc(memory, bytes);
+  p->m = memory_alloc(memory, bytes);
+  p->v = memory_alloc(memory, bytes);
+
+  float *initial = calloc((size_t)p->size, sizeof(float)); /* padding stays zero, and so do its gradients */
+  REQUIRE(initial, "out of memory");
+  for (int i = 0; i < p->count; ++i) {
+    const Parameter *item = &p->items[i];
+    for (int64_t j = 0; j < item->rows * item->cols; ++j)
+      initial[item->offset + j] = item->deviation < 0.0f   ? 1.0f
+                                  : item->deviation > 0.0f ? item->deviation * random_normal(seed, (uint64_t)(item->offset + j))
+                                                           : 0.0f;
+  }
+  memory_write(memory, p->master, initial, bytes);
+  free(initial);
+}
+
+void parameters_destroy(Parameters *p) {
+  free(p->items);
+  free(p->blocks);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train.h"
+
+#include <math.h>
+
+#include "../common/clock.h"
+
+void session_open(Session *session, const Options *options) {
+  memset(session, 0, sizeof *session);
+  session->options = *options;
+  fp8_context_config config;
+  FP8_INIT(&config);
+  config.backend = FP8_BACKEND_CPU;
+  config.threads = options->threads;
+  CHECK(fp8_context_create(&config, &session->context));
+  session->pool = pool_create(options->threads);
+  text_load(&session->text, options->data, options->shape.seq);
+}
+
+void session_close(Session *session) {
+  text_free(&session->text);
+  pool_destroy(session->pool);
+  fp8_context_destroy(session->context);
+}
+
+static void create(const Session *session, const Run *run, Model *model) {
+  const Options *o = &session->options;
+  ModelConfig config = {.context = session->context, .kernels = &kernels_cpu, .pool = session->pool, .shape = o->shape,
+                        .micro_batches = o->micro_batches, .preset = run->preset, .seed = run->seed, .fault = run->fault,
+                        /* outliers belong to the setting, so that the baseline has them too; only the floor is the fault */
+                        .outlier = fault_outlier(o->fault), .save_projection = o->save_projection};
+  model_create(model, &config);
+}
+
+/* Warm-up over the first tenth, then a cosine down to a tenth of the peak. */
+static float rate_at(const Options *o, int64_t step, int64_t steps) {
+  double warm = fmax(1.0, fmin(100.0, 0.1 * (double)steps));
+  if ((double)step < warm) return (float)(o->rate * ((double)step + 1.0) / warm);
+  double part = ((double)step - warm) / fmax(1.0, (double)steps - warm);
+  return (float)(o->rate * (0.55 + 0.45 * cos(3.141592653589793 * part)));
+}
+
+static double one_step(const Session *session, Model *model, uint64_t seed, int64_t step, float rate, double *norm) {
+  const Options *o = &session->options;
+  int64_t rows = shape_rows(&o->shape);
+  uint8_t *tokens = malloc(2 * (size_t)rows), *targets = tokens + rows;
+  REQUIRE(tokens, "out of memory");
+  double loss = 0.0;
+  model_quantize_weights(model); /* once: all micro-batches of the step read these */
+  for (int64_t micro = 0; micro < o->micro_batches; ++micro) {
+    text_batch(&session->text, &o->shape, seed, step * o->micro_batches + micro, tokens, targets);
+    loss += model_forward(model, tokens, targets, 1) / (double)o->micro_batches;
+    model_backward(model);
+  }
+  *norm = model_update(model, rate);
+  free(tokens);
+  return loss;
+}
+
+int64_t train_validation_batches(const Session *session) {
+  int64_t rows = shape_rows(&session->options.shape), held_out = session->text.size - session->text.train;
+  int64_t most = (held_out + rows - 1) / rows, wanted = 65536 / rows;
+  wanted = wanted < 1 ? 1 : wanted;
+  return wanted < most ? wanted : most;
+}
+
+static double validate(const Session *session, Model *model) {
+  const Options *o = &session->options;
+  int64_t rows = shape_rows(&o->shape), count = train_validation_batches(session);
+  uint8_t *tokens = malloc(2 * (size_t)rows), *targets = tokens + rows;
+  REQUIRE(tokens, "out of memory");
+  double loss = 0.0;
+  model_quantize_weights(model);
+  for (int64_t i = 0; i < count; ++i) {
+    text_held_out(&session->text, &o->shape, i, count, tokens, targets);
+    loss += model_forward(model, tokens, targets, 0) / (double)count;
+  }
+  free(tokens);
+  return loss;
+}
+
+void train_measure(Session *session, const Run *run, double *step_seconds, double *forward_seconds) {
+  Model model;
+  double norm, best = INFINITY;
+  int64_t rows = shape_rows(&session->options.shape);
+  create(session, run, &model);
+  one_step(session, &model, run->seed, 0, 1e-6f, &norm); /* the first one pays for plans and cold memory */
+  for (int i = 0; i < 2; ++i) {
+    double start = seconds_now();
+    one_step(session, &model, run->seed, 0, 1e-6f, &norm);
+    best = fmin(best, seconds_now() - start);
+  }
+  *step_seconds = best;
+  uint8_t *tokens = malloc(2 * (size_t)rows);
+  REQUIRE(tokens, "out of memory");
+  text_held_out(&session->text, &session->options.shape, 0, 1, tokens, tokens + rows);
+  double start = seconds_now();
+  model_forward(&model, tokens, tokens + rows, 0);
+  *forward_seconds = seconds_now() - start;
+  free(tokens);
+  model_destroy(&model);
+}
+
+void train(Session *session, const Run *run, int64_t steps, double expected_seconds, Result *result) {
+  const Options *o = &session->options;
+  int64_t tail = steps - (steps + 9) / 10;
+  double tokens = (double)(shape_rows(&o->shape) * o->micro_batches), smooth = 0.0;
+  char label[64], detail[96];
+  Model model;
+  memset(result, 0, sizeof *result);
+  result->run = *run;
+  result->losses = calloc((size_t)steps, sizeof *result->losses);
+  REQUIRE(result->losses, "out of memory");
+  create(session, run, &model);
+  snprintf(label, sizeof label, "%-22s seed %llu", run->title, (unsigned long long)run->seed);
+  progress_begin(&session->progress, label, steps, expected_seconds);
+  double start = seconds_now();
+  for (int64_t step = 0; step < steps; ++step) {
+    model.counting = step >= tail; /* statistics cost time only where they are wanted */
+    double loss = one_step(session, &model, run->seed, step, rate_at(o, step, steps), &result->gradient_norm);
+    result->losses[step] = (float)loss;
+    if (step >= tail) result->tail += loss / (double)(steps - tail);
+    smooth = step ? 0.9 * smooth + 0.1 * loss : loss;
+    result->tokens_per_second = tokens * (double)(step + 1) / (seconds_now() - start);
+    snprintf(detail, sizeof detail, "loss %.3f  %.0f tokens/s", smooth, result->tokens_per_second);
+    progress_show(&session->progress, step + 1, detail);
+  }
+  model.counting = 0;
+  model_counts(&model, result->counts);
+  model_saved_bytes(&model, &result->saved);
+  result->weight_bytes = model_weight_bytes(&model);
+  result->validation = validate(session, &model);
+  model_destroy(&model);
+  snprintf(detail, sizeof detail, "validation %.4f  %.0f tokens/s", result->validation, result->tokens_per_second);
+  progress_end(&session->progress, detail);
+}

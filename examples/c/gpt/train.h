@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs: the baseline and the recipes, each from the same weights and over the same batches for one seed. */
+#ifndef GPT_TRAIN_H
+#define GPT_TRAIN_H
+#include "../common/progress.h"
+#include "data.h"
+#include "model.h"
+#include "options.h"
+
+typedef struct Run {
+  const char *name, *title; /* "mx", "MX" */
+  int32_t preset;
+  enum Fault fault;
+  uint64_t seed;
+} Run;
+
+typedef struct Result {
+  Run run;
+  float *losses;           /* of every step, mean over its micro-batches */
+  double tail;             /* mean over the last tenth of the steps */
+  double validation;       /* at the end, over the held-out part */
+  double tokens_per_second; /* of training steps */
+  double gradient_norm;    /* of the last step */
+  Counts counts[3];        /* x, w, dy, in the last tenth of the steps */
+  SavedBytes saved;
+  uint64_t weight_bytes;
+} Result;
+
+typedef struct Session {
+  Options options;
+  fp8_context *context;
+  Pool *pool;
+  Text text;
+  Progress progress;
+} Session;
+
+void session_open(Session *session, const Options *options);
+void session_close(Session *session);
+/* Seconds of one optimizer step and of one forward of a micro-batch. */
+void train_measure(Session *session, const Run *run, double *step_seconds, double *forward_seconds);
+void train(Session *session, const Run *run, int64_t steps, double expected_seconds, Result *result);
+int64_t train_validation_batches(const Session *session); /* micro-batches of the last evaluation */
+#endif
