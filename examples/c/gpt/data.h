@@ -9,7 +9,7 @@
 typedef struct Text {
   uint8_t *bytes;
   int64_t size, train; /* bytes [0, train) are learned, [train, size) are held out */
-  char source[256];
+  char source[600];
 } Text;
 
 void text_load(Text *text, const char *path /* NULL = the Perl manual */, int64_t seq);

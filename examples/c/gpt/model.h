@@ -4,7 +4,7 @@
  * optimizer stay in high precision. */
 #ifndef GPT_MODEL_H
 #define GPT_MODEL_H
-#include "layer.h"
+#include "../common/layer.h"
 #include "parameters.h"
 
 typedef struct ModelConfig {

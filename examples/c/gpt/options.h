@@ -3,7 +3,7 @@
 #ifndef GPT_OPTIONS_H
 #define GPT_OPTIONS_H
 #include "../common/recipes.h"
-#include "faults.h"
+#include "../common/faults.h"
 #include "kernels.h"
 
 typedef struct Options {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One linear of the GPT on top of fp8_linear: the quantized weight, what it saves for backward, its statistics. */
-#ifndef GPT_LAYER_H
-#define GPT_LAYER_H
-#include "../common/memory.h"
+/* One linear of a trainer, on top of fp8_linear: the quantized weight, what it saves for backward, its statistics. */
+#ifndef EXAMPLE_LAYER_H
+#define EXAMPLE_LAYER_H
+#include "memory.h"
 #include "faults.h"
-#include "kernels.h"
+#include "tensor.h"
 
 typedef struct Counts { /* one stats tensor of libfp8 */
   uint64_t count, nan, inf, nonzero, underflow, saturated, unused[2];

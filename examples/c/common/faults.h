@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Planted faults: a comparison that cannot fail shows nothing, so these must come out of the same table as failures. */
-#ifndef GPT_FAULTS_H
-#define GPT_FAULTS_H
-#include "../common/check.h"
+#ifndef EXAMPLE_FAULTS_H
+#define EXAMPLE_FAULTS_H
+#include "check.h"
 
 enum Fault { FAULT_NONE, FAULT_WGRAD_AXIS, FAULT_DY_E4M3_TENSOR, FAULT_FLOOR_OUTLIERS };
 

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "network.h"
+
+#include "../common/random.h"
+#include "../common/recipes.h"
+
+static const int64_t widths[LAYERS + 1] = {PIXELS, WIDTH, WIDTH, CLASSES};
+
+static fp8_recipe *create_recipe(int32_t preset, enum Fault fault) {
+  fp8_recipe_config config;
+  fp8_recipe *recipe;
+  FP8_INIT(&config);
+  CHECK(fp8_recipe_config_preset(preset, &config));
+  fault_recipe(fault, &config);
+  CHECK(fp8_recipe_create(&config, &recipe));
+  return recipe;
+}
+
+void network_create(Network *net, const fp8_context *context, int32_t preset, enum Fault fault, int64_t rows, uint64_t seed) {
+  memset(net, 0, sizeof *net);
+  net->context = context;
+  net->fault = fault;
+  net->rows = rows;
+  memory_open(&net->memory, context, NULL);
+  int64_t offsets[LAYERS][2];
+  for (int l = 0; l < LAYERS; ++l) { /* each at a multiple of 64 elements of the flat buffers */
+    offsets[l][0] = net->size;
+    net->size += (widths[l] * widths[l + 1] + 63) / 64 * 64;
+    offsets[l][1] = net->size;
+    net->size += (widths[l + 1] + 63) / 64 * 64;
+  }
+  uint64_t bytes = (uint64_t)net->size * sizeof(float), workspace = 0;
+  net->master = memory_alloc(&net->memory, bytes);
+  net->grad = memory_alloc(&net->memory, bytes);
+  net->m = memory_alloc(&net->memory, bytes);
+  net->v = memory_alloc(&net->memory, bytes);
+
+  for (int l = 0; l < LAYERS; ++l) {
+    int last = l == LAYERS - 1;
+    net->recipes[l] = last ? preset_create(FP8_PRESET_NONE) : create_recipe(preset, fault);
+    fp8_linear_config config;
+    FP8_INIT(&config);
+    config.in_features = widths[l];
+    config.out_features = widths[l + 1];
+    config.recipe = net->recipes[l];
+    CHECK(fp8_linear_create(context, &config, &net->plans[l]));
+    CHECK(fp8_linear_workspace(net->plans[l], rows, 0, &bytes));
+    workspace = bytes > workspace ? bytes : workspace;
+
+    Layer *layer = &net->layers[l];
+    layer->plan = net->plans[l];
+    layer->in = widths[l];
+    layer->out = widths[l + 1];
+    layer->rows = rows;
+    layer->weight = net->master + offsets[l][0];
+    layer->dweight = net->grad + offsets[l][0];
+    layer->bias = net->master + offsets[l][1];
+    layer->dbias = net->grad + offsets[l][1];
+    if (fault == FAULT_DY_E4M3_TENSOR && !last) layer->amax_dy = memory_alloc(&net->memory, sizeof(float));
+    layer_create(layer, &net->memory);
+    if (fault == FAULT_WGRAD_AXIS && !last) {
+      FP8_INIT(&net->fault_dy[l]);
+      CHECK(fp8_linear_describe(layer->plan, FP8_ROLE_GRADIENT, rows, FP8_SIDE_COL, &net->fault_dy[l]));
+      memory_place(&net->memory, &net->fault_dy[l], FP8_SIDE_COL);
+    }
+    float *initial = calloc((size_t)(widths[l] * widths[l + 1]), sizeof *initial);
+    REQUIRE(initial, "out of memory");
+    for (int64_t i = 0; i < widths[l] * widths[l + 1]; ++i)
+      initial[i] = random_normal(seed, (uint64_t)(offsets[l][0] + i)) * sqrtf(2.0f / (float)widths[l]);
+    memory_write(&net->memory, layer->weight, initial, (uint64_t)(widths[l] * widths[l + 1]) * sizeof *initial);
+    free(initial);
+  }
+  for (int l = 0; l <= LAYERS; ++l) {
+    net->activations[l] = memory_alloc(&net->memory, (uint64_t)(rows * widths[l]) * sizeof(bf16));
+    net->gradients[l] = memory_alloc(&net->memory, (uint64_t)(rows * widths[l]) * sizeof(bf16));
+  }
+  net->workspace = memory_buffer(&net->memory, workspace + 1);
+}
+
+static LayerCall layer_call(const Network *net, int l) {
+  LayerCall call = {net->context, net->recipes[l], NULL, &net->workspace, 0, net->fault, net->frozen, NULL};
+  if (net->fault_dy[l].col.data) call.fault_dy = (fp8_qtensor *)&net->fault_dy[l];
+  return call;
+}
+
+static void quantize_weights(Network *net) {
+  for (int l = 0; l < LAYERS; ++l) {
+    LayerCall call = layer_call(net, l);
+    layer_quantize_weight(&call, &net->layers[l]);
+  }
+}
+
+static void forward(Network *net, int training) {
+  for (int l = 0; l < LAYERS; ++l) {
+    LayerCall call = layer_call(net, l);
+    bf16 *y = net->activations[l + 1];
+    layer_forward(&call, &net->layers[l], net->activations[l], y, training);
+    if (l + 1 < LAYERS)
+      for (int64_t i = 0; i < net->rows * widths[l + 1]; ++i) y[i] = y[i] >> 15 ? 0 : y[i]; /* ReLU: the sign bit */
+  }
+}
+
+/* Softmax and cross entropy; writes the gradient of the logits, times the loss scale. */
+static double loss_of(Network *net, const uint8_t *labels, float scale) {
+  double sum = 0.0;
+  for (int64_t i = 0; i < net->rows; ++i) {
+    float p[CLASSES], largest = -INFINITY, total = 0.0f;
+    for (int c = 0; c < CLASSES; ++c) p[c] = bf16_to_float(net->activations[LAYERS][i * CLASSES + c]);
+    for (int c = 0; c < CLASSES; ++c) largest = fmaxf(largest, p[c]);
+    sum -= p[labels[i]] - largest;
+    for (int c = 0; c < CLASSES; ++c) total += p[c] = expf(p[c] - largest);
+    sum += logf(total);
+    for (int c = 0; c < CLASSES; ++c)
+      net->gradients[LAYERS][i * CLASSES + c] = bf16_from_float(scale * (p[c] / total - (c == labels[i])));
+  }
+  return sum / (double)net->rows;
+}
+
+static void update(Network *net, float rate, float loss_scale) { /* Adam */
+  double step = (double)++net->step;
+  rate *= (float)(sqrt(1.0 - pow(0.999, step)) / (1.0 - pow(0.9, step)));
+  for (int64_t i = 0; i < net->size; ++i) {
+    float g = net->grad[i] / loss_scale;
+    net->m[i] = 0.9f * net->m[i] + 0.1f * g;
+    net->v[i] = 0.999f * net->v[i] + 0.001f * g * g;
+    net->master[i] -= rate * net->m[i] / (sqrtf(net->v[i]) + 1e-8f);
+  }
+  memory_zero(&net->memory, net->grad, (uint64_t)net->size * sizeof(float));
+}
+
+double network_train(Network *net, const Images *images, const int64_t *chosen, float rate) {
+  uint8_t *labels = malloc((size_t)net->rows);
+  REQUIRE(labels, "out of memory");
+  for (int64_t i = 0; i < net->rows; ++i) {
+    memcpy(net->activations[0] + i * PIXELS, images->pixels + chosen[i] * PIXELS, PIXELS * sizeof(bf16));
+    labels[i] = images->labels[chosen[i]];
+  }
+  float loss_scale = fault_loss_scale(net->frozen ? net->fault : FAULT_NONE);
+  quantize_weights(net);
+  forward(net, 1);
+  double loss = loss_of(net, labels, loss_scale / (float)net->rows);
+  for (int l = LAYERS; l-- > 0;) {
+    LayerCall call = layer_call(net, l);
+    bf16 *dx = l ? net->gradients[l] : NULL; /* pictures need no gradient */
+    layer_backward(&call, &net->layers[l], NULL, net->gradients[l + 1], dx);
+    for (int64_t i = 0; dx && i < net->rows * widths[l]; ++i) dx[i] = net->activations[l][i] ? dx[i] : 0;
+  }
+  update(net, rate, loss_scale);
+  net->frozen = net->fault == FAULT_DY_E4M3_TENSOR;
+  free(labels);
+  return loss;
+}
+
+double network_accuracy(Network *net, const Images *images) {
+  int64_t right = 0, count = images->count / net->rows * net->rows;
+  quantize_weights(net);
+  for (int64_t first = 0; first < count; first += net->rows) {
+    memcpy(net->activations[0], images->pixels + first * PIXELS, (size_t)(net->rows * PIXELS) * sizeof(bf16));
+    forward(net, 0);
+    for (int64_t i = 0; i < net->rows; ++i) {
+      int best = 0;
+      const bf16 *logits = net->activations[LAYERS] + i * CLASSES;
+      for (int c = 1; c < CLASSES; ++c) best = bf16_to_float(logits[c]) > bf16_to_float(logits[best]) ? c : best;
+      right += best == images->labels[first + i];
+    }
+  }
+  return (double)right / (double)count;
+}
+
+void network_destroy(Network *net) {
+  for (int l = 0; l < LAYERS; ++l) {
+    fp8_linear_destroy(net->plans[l]);
+    fp8_recipe_destroy(net->recipes[l]);
+  }
+  memory_close(&net->memory);
+}

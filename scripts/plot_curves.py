@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Draws the curves of examples/c/gpt: losses, and each run's paired difference to BF16 of the same seed.
+
+usage: plot_curves.py DIR [PICTURE]      DIR holds curves.csv; PICTURE is DIR/curves.png by default
+"""
+import csv
+import pathlib
+import sys
+from collections import defaultdict
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+import numpy as np  # noqa: E402
+
+NAMES = {"none": "BF16", "tensor": "TENSOR", "row": "ROW", "block": "BLOCK", "mx": "MX", "mx_w2d": "MX_W2D"}
+COLOURS = {"none": "black", "tensor": "tab:blue", "row": "tab:orange", "block": "tab:green", "mx": "tab:purple",
+           "mx_w2d": "tab:cyan"}
+
+
+def smooth(values, width):
+    """Mean over the last `width` steps: never looks ahead, starts with what there is."""
+    sums = np.cumsum(np.insert(values, 0, 0.0))
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(ends - width, 0)
+    return (sums[ends] - sums[starts]) / (ends - starts)
+
+
+def read(path):
+    curves = defaultdict(list)
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            curves[row["run"], int(row["seed"])].append(float(row["loss"]))
+    return {key: np.array(values) for key, values in curves.items()}
+
+
+def style(run):
+    base, _, fault = run.partition("+")
+    label = NAMES.get(base, base) + (f" with {fault}" if fault else "")
+    return label, ("tab:red" if fault else COLOURS.get(base))
+
+
+def main():
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    folder = pathlib.Path(sys.argv[1])
+    picture = pathlib.Path(sys.argv[2]) if len(sys.argv) == 3 else folder / "curves.png"
+    curves = read(folder / "curves.csv")
+    if not curves:
+        sys.exit(f"{folder / 'curves.csv'} holds no curves")
+    steps = max(len(values) for values in curves.values())
+    width = max(1, steps // 20)
+
+    figure, (losses, gaps) = plt.subplots(2, 1, figsize=(9, 8), height_ratios=[3, 2], sharex=True, layout="constrained")
+    runs = list(dict.fromkeys(run for run, _ in curves))
+    first = curves.get(("none", min(seed for run, seed in curves if run == "none")))
+    for run in runs:
+        label, colour = style(run)
+        seeds = [seed for name, seed in curves if name == run]
+        for i, seed in enumerate(seeds):
+            values = curves[run, seed]
+            x = np.arange(1, len(values) + 1)
+            losses.plot(x, smooth(values, width), color=colour, linewidth=1.6 if run == "none" else 1.0,
+                        linestyle="-" if i == 0 else ":", label=label if i == 0 else None)
+        if run == "none":
+            continue
+        paired = [curves[run, seed] - curves["none", seed] for seed in seeds if ("none", seed) in curves]
+        if paired:
+            difference = smooth(np.mean(paired, axis=0), width)
+            gaps.plot(np.arange(1, len(difference) + 1), difference, color=colour, label=label)
+    others = [values - first for (run, _), values in curves.items() if run == "none" and values is not first]
+    if others:
+        spread = smooth(np.mean(np.abs([smooth(values, width) for values in others]), axis=0), width)
+        x = np.arange(1, len(spread) + 1)
+        gaps.fill_between(x, -spread, spread, color="black", alpha=0.12, linewidth=0, label="BF16, other seeds")
+    gaps.axhline(0.0, color="black", linewidth=0.8)
+    # The first steps fall from 5.5 and would flatten the rest; a fault may leave the picture, recipes must not.
+    settled = [smooth(v, width)[max(1, steps // 20):] for (run, _), v in curves.items() if np.all(np.isfinite(v))]
+    if settled and all(len(v) for v in settled):
+        low, high = min(v.min() for v in settled), max(v.max() for v in settled)
+        losses.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+    losses.set_ylabel("training loss (nats a byte)")
+    losses.set_title(f"byte-level GPT, BF16 and FP8 recipes (means over {width} steps)")
+    losses.legend()
+    gaps.set_ylabel("difference to BF16, same seed")
+    gaps.set_xlabel("optimizer step")
+    gaps.set_xlim(1, steps)
+    gaps.legend(ncols=3, fontsize="small")
+    for axes in (losses, gaps):
+        axes.grid(alpha=0.3)
+    figure.savefig(picture, dpi=130)
+    print(f"picture in {picture}")
+
+
+if __name__ == "__main__":
+    main()
