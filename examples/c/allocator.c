@@ -115,8 +115,8 @@ int main(void) {
   Arena arena;
   memset(&arena, 0, sizeof arena);
   uint64_t inside = run(&arena, 0, 0);
-  printf("no workspace:             %llu allocations inside calls, %llu bytes at the peak\n", (unsigned long long)inside,
-         (unsigned long long)arena.peak);
+  printf("no workspace:             %llu allocations inside calls, %llu bytes at the peak\n",
+         (unsigned long long)inside, (unsigned long long)arena.peak);
   REQUIRE(inside > 0 && arena.calls > inside, "the allocator was not asked");
   inside = run(&arena, FP8_CONTEXT_NO_ALLOC, 1);
   printf("NO_ALLOC, with workspace: %llu allocations inside calls\n", (unsigned long long)inside);

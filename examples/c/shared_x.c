@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* q, k and v read the same x: quantize it once, keep one column side for all three, and let their dx add up in place. */
+/* q, k and v read the same x: quantize it once, keep one column side for all three, and let their dx add up in place.
+ */
 #include <math.h>
 
 #include "common/memory.h"

@@ -95,7 +95,8 @@ int main(void) {
       for (int o = 0; o < OUT; ++o)
         for (int i = 0; i < IN; ++i) {
           double exact = 0.0;
-          for (int t = 0; t < TOKENS; ++t) exact += (double)bf16_to_float(dy[t * OUT + o]) * bf16_to_float(x[t * IN + i]);
+          for (int t = 0; t < TOKENS; ++t)
+            exact += (double)bf16_to_float(dy[t * OUT + o]) * bf16_to_float(x[t * IN + i]);
           error += (dw[o * IN + i] - exact) * (dw[o * IN + i] - exact);
           size += exact * exact;
         }

@@ -11,18 +11,19 @@
 #define CHECK(call) check_status((call), #call, __FILE__, __LINE__)
 
 /* Wraps a condition that the example itself relies on. */
-#define REQUIRE(condition, ...)                                                     \
-  do {                                                                              \
-    if (!(condition)) {                                                             \
-      fprintf(stderr, "%s:%d: %s is false: ", __FILE__, __LINE__, #condition);      \
-      fail(__VA_ARGS__);                                                            \
-    }                                                                               \
+#define REQUIRE(condition, ...)                                                \
+  do {                                                                         \
+    if (!(condition)) {                                                        \
+      fprintf(stderr, "%s:%d: %s is false: ", __FILE__, __LINE__, #condition); \
+      fail(__VA_ARGS__);                                                       \
+    }                                                                          \
   } while (0)
 
 #if defined(__GNUC__)
 __attribute__((format(printf, 1, 2), noreturn))
 #endif
-static inline void fail(const char *format, ...) {
+static inline void
+fail(const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   fflush(stdout);

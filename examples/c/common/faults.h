@@ -13,6 +13,7 @@ void fault_recipe(enum Fault fault, fp8_recipe_config *config);
 float fault_loss_scale(enum Fault fault);
 float fault_outlier(enum Fault fault); /* factor on one channel in 32 of the norms' outputs; 1 = none */
 
-/* The scales of a column side, read as if their two axes were exchanged: each element meets a scale of another block. */
+/* The scales of a column side, read as if their two axes were exchanged: each element meets a scale of another block.
+ */
 void fault_misread(fp8_qtensor *q);
 #endif

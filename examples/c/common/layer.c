@@ -89,6 +89,8 @@ void layer_backward(const LayerCall *call, Layer *layer, const bf16 *x, const bf
     args.amax_dy = &amax;
     if (call->frozen) args.flags |= FP8_LINEAR_AMAX_GIVEN;
   }
-  if (call->fault_dy) backward_misread(call, layer, &args);
-  else CHECK(fp8_linear_backward(layer->plan, &args, call->stream));
+  if (call->fault_dy)
+    backward_misread(call, layer, &args);
+  else
+    CHECK(fp8_linear_backward(layer->plan, &args, call->stream));
 }

@@ -2,8 +2,8 @@
 /* One linear of a trainer, on top of fp8_linear: the quantized weight, what it saves for backward, its statistics. */
 #ifndef EXAMPLE_LAYER_H
 #define EXAMPLE_LAYER_H
-#include "memory.h"
 #include "faults.h"
+#include "memory.h"
 #include "tensor.h"
 
 typedef struct Counts { /* one stats tensor of libfp8 */
@@ -15,10 +15,10 @@ typedef struct Layer {
   int64_t in, out, rows;
   float *weight, *bias, *dweight, *dbias; /* FP32 master and gradient; bias may be NULL */
   fp8_qtensor quantized;                  /* the weight, both sides, once per optimizer step */
-  fp8_qtensor saved;                      /* x for wgrad: an FP8 column side, or a view of a BF16 x that the caller keeps */
-  int passes_x;                           /* nothing is saved: backward is given x, which somebody keeps anyway */
-  Counts *counts;                         /* device memory: [x, w, dy], shared by all layers of this kind; or NULL */
-  float *amax_dy;                         /* FAULT_DY_E4M3_TENSOR: the frozen amax */
+  fp8_qtensor saved; /* x for wgrad: an FP8 column side, or a view of a BF16 x that the caller keeps */
+  int passes_x;      /* nothing is saved: backward is given x, which somebody keeps anyway */
+  Counts *counts;    /* device memory: [x, w, dy], shared by all layers of this kind; or NULL */
+  float *amax_dy;    /* FAULT_DY_E4M3_TENSOR: the frozen amax */
 } Layer;
 
 typedef struct LayerCall { /* what all calls of a step share */
@@ -28,8 +28,8 @@ typedef struct LayerCall { /* what all calls of a step share */
   const fp8_buffer *workspace;
   int counting; /* fill the statistics */
   enum Fault fault;
-  int frozen;             /* FAULT_DY_E4M3_TENSOR: amax_dy is used now, not written */
-  fp8_qtensor *fault_dy;  /* FAULT_WGRAD_AXIS: room for dy's column side, one per kind */
+  int frozen;            /* FAULT_DY_E4M3_TENSOR: amax_dy is used now, not written */
+  fp8_qtensor *fault_dy; /* FAULT_WGRAD_AXIS: room for dy's column side, one per kind */
 } LayerCall;
 
 /* Describes and places the weight and what is saved. */

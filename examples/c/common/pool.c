@@ -25,7 +25,8 @@ struct Pool {
   void *argument;
 };
 
-/* Equal contiguous shares. What an item computes never depends on who computes it, so results equal for any thread count. */
+/* Equal contiguous shares. What an item computes never depends on who computes it, so results equal for any thread
+ * count. */
 static void run_share(Pool *pool, int index) {
   int64_t begin = pool->items * index / pool->threads, end = pool->items * (index + 1) / pool->threads;
   if (begin < end) pool->task(pool->argument, begin, end, index);

@@ -5,7 +5,8 @@
 #include <stdint.h>
 
 typedef struct Pool Pool;
-/* Works on items [begin, end); `thread` is below pool_threads() and distinct among concurrent calls: it names scratch. */
+/* Works on items [begin, end); `thread` is below pool_threads() and distinct among concurrent calls: it names scratch.
+ */
 typedef void (*PoolTask)(void *argument, int64_t begin, int64_t end, int thread);
 
 Pool *pool_create(int threads); /* 0 = all processors */

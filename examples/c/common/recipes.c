@@ -4,8 +4,9 @@
 #include <string.h>
 
 const Preset presets[PRESET_COUNT] = {
-    {"none", "BF16", FP8_PRESET_NONE},    {"tensor", "TENSOR", FP8_PRESET_TENSOR}, {"row", "ROW", FP8_PRESET_ROW},
-    {"block", "BLOCK", FP8_PRESET_BLOCK}, {"mx", "MX", FP8_PRESET_MX},             {"mx_w2d", "MX_W2D", FP8_PRESET_MX_W2D},
+    {"none", "BF16", FP8_PRESET_NONE}, {"tensor", "TENSOR", FP8_PRESET_TENSOR},
+    {"row", "ROW", FP8_PRESET_ROW},    {"block", "BLOCK", FP8_PRESET_BLOCK},
+    {"mx", "MX", FP8_PRESET_MX},       {"mx_w2d", "MX_W2D", FP8_PRESET_MX_W2D},
 };
 
 void presets_parse(const char *list, int chosen[PRESET_COUNT]) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SIMD_CLONES on a function compiles it once per instruction set and picks one when the program starts: the examples are
- * built for any x86-64 and still use AVX2 or AVX-512 where they run. Elsewhere, and under sanitizers (whose run time is
- * not up yet when the choice is made), the function is compiled once, as usual. */
+/* SIMD_CLONES on a function compiles it once per instruction set and picks one when the program starts: the examples
+ * are built for any x86-64 and still use AVX2 or AVX-512 where they run. Elsewhere, and under sanitizers (whose run
+ * time is not up yet when the choice is made), the function is compiled once, as usual. */
 #ifndef EXAMPLE_SIMD_H
 #define EXAMPLE_SIMD_H
 #include <math.h>

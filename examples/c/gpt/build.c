@@ -50,7 +50,8 @@ static void create_layer(Model *m, Block *block, int64_t l, enum LinearKind kind
 static bf16 *alloc_bf16(Model *m, int64_t count) { return memory_alloc(&m->memory, (uint64_t)count * sizeof(bf16)); }
 static float *alloc_float(Model *m, int64_t count) { return memory_alloc(&m->memory, (uint64_t)count * sizeof(float)); }
 
-/* What a linear was given lives until backward if it is only viewed; else all blocks share one: the FP8 side is kept. */
+/* What a linear was given lives until backward if it is only viewed; else all blocks share one: the FP8 side is kept.
+ */
 static bf16 *alloc_input(Model *m, const Layer *layer, bf16 **shared) {
   int64_t count = layer->rows * layer->in;
   if (layer_views_x(layer)) return alloc_bf16(m, count);
@@ -71,7 +72,8 @@ static void create_activations(Model *m) {
       b->normed[n] = alloc_input(m, &b->layers[n ? FC1 : QKV], &shared_narrow);
     }
     b->qkv = alloc_bf16(m, rows * 3 * dim);
-    b->attended = alloc_bf16(m, rows * dim); /* attention's backward needs it, so the projection may pass it for nothing */
+    b->attended =
+        alloc_bf16(m, rows * dim); /* attention's backward needs it, so the projection may pass it for nothing */
     b->logsum = alloc_float(m, rows * s->heads);
     b->up = alloc_bf16(m, rows * 4 * dim);
     b->activated = alloc_input(m, &b->layers[FC2], &shared_wide);

@@ -49,20 +49,25 @@ typedef struct AdamArgs {
 
 typedef struct Kernels {
   uint64_t (*scratch_bytes)(const Shape *s, int threads);
-  void (*embed)(const Device *d, const Shape *s, const uint8_t *tokens, const float *bytes, const float *positions, float *residual);
-  void (*embed_backward)(const Device *d, const Shape *s, const uint8_t *tokens, const float *dresidual, float *dbytes, float *dpositions);
+  void (*embed)(const Device *d, const Shape *s, const uint8_t *tokens, const float *bytes, const float *positions,
+                float *residual);
+  void (*embed_backward)(const Device *d, const Shape *s, const uint8_t *tokens, const float *dresidual, float *dbytes,
+                         float *dpositions);
   void (*norm)(const Device *d, int64_t rows, int64_t dim, const NormArgs *args);
   void (*norm_backward)(const Device *d, int64_t rows, int64_t dim, const NormBackwardArgs *args);
   void (*gelu)(const Device *d, int64_t count, const bf16 *in, bf16 *out);
   void (*gelu_backward)(const Device *d, int64_t count, const bf16 *in, const bf16 *dout, bf16 *din);
   /* qkv [rows, 3 dim]; out [rows, dim]; logsum [batch, heads, seq] is kept for backward, as out is */
   void (*attention)(const Device *d, const Shape *s, const bf16 *qkv, bf16 *out, float *logsum);
-  void (*attention_backward)(const Device *d, const Shape *s, const bf16 *qkv, const bf16 *out, const float *logsum, const bf16 *dout, bf16 *dqkv);
+  void (*attention_backward)(const Device *d, const Shape *s, const bf16 *qkv, const bf16 *out, const float *logsum,
+                             const bf16 *dout, bf16 *dqkv);
   /* losses [rows]; dlogits = scale * gradient, unless NULL */
-  void (*cross_entropy)(const Device *d, int64_t rows, const bf16 *logits, const uint8_t *targets, float scale, float *losses, bf16 *dlogits);
+  void (*cross_entropy)(const Device *d, int64_t rows, const bf16 *logits, const uint8_t *targets, float scale,
+                        float *losses, bf16 *dlogits);
   void (*square_sum)(const Device *d, int64_t count, const float *values, double *sum /* [1] */);
   void (*adamw)(const Device *d, const AdamArgs *args);
-  void (*amplify)(const Device *d, int64_t rows, int64_t dim, float factor, bf16 *values); /* plants outliers, see faults.h */
+  void (*amplify)(const Device *d, int64_t rows, int64_t dim, float factor,
+                  bf16 *values); /* plants outliers, see faults.h */
 } Kernels;
 
 extern const Kernels kernels_cpu;

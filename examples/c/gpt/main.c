@@ -17,8 +17,8 @@ static int add(Run *runs, int count, int preset_index, enum Fault fault, uint64_
   return count + 1;
 }
 
-/* The demo: two seeds of the baseline show the noise, one of each recipe is paired with the first. With --seeds every run
- * has that many seeds. */
+/* The demo: two seeds of the baseline show the noise, one of each recipe is paired with the first. With --seeds every
+ * run has that many seeds. */
 static int list_runs(const Options *o, Run *runs) {
   int count = 0, fault_index = 0;
   int recipes = 0;
@@ -57,15 +57,18 @@ static void measure(Session *session, const Run *runs, int count, double *second
 static void describe(const Session *session, int64_t steps, int runs) {
   const Options *o = &session->options;
   const Shape *s = &o->shape;
-  double parameters = (double)(s->layers * (12 * s->dim * s->dim + 13 * s->dim) + (2 * VOCABULARY + s->seq + 2) * s->dim);
+  double parameters =
+      (double)(s->layers * (12 * s->dim * s->dim + 13 * s->dim) + (2 * VOCABULARY + s->seq + 2) * s->dim);
   int64_t threads;
   CHECK(fp8_context_query(session->context, FP8_QUERY_THREADS, &threads));
   printf("text        %s: %.1f MB, last twentieth held out\n", session->text.source, (double)session->text.size / 1e6);
-  printf("model       %lld layers of %lld, %lld heads, %.1f M parameters; sequences of %lld bytes\n", (long long)s->layers,
-         (long long)s->dim, (long long)s->heads, parameters / 1e6, (long long)s->seq);
-  printf("training    %d runs of %lld steps, %lld bytes a step in %lld micro-batches; %d threads\n", runs, (long long)steps,
-         (long long)(shape_rows(s) * o->micro_batches), (long long)o->micro_batches, (int)threads);
-  printf("precision   qkv, projection, fc1, fc2 in the recipe; head in BF16; embeddings, norms, attention, optimizer FP32\n\n");
+  printf("model       %lld layers of %lld, %lld heads, %.1f M parameters; sequences of %lld bytes\n",
+         (long long)s->layers, (long long)s->dim, (long long)s->heads, parameters / 1e6, (long long)s->seq);
+  printf("training    %d runs of %lld steps, %lld bytes a step in %lld micro-batches; %d threads\n", runs,
+         (long long)steps, (long long)(shape_rows(s) * o->micro_batches), (long long)o->micro_batches, (int)threads);
+  printf(
+      "precision   qkv, projection, fc1, fc2 in the recipe; head in BF16; embeddings, norms, attention, optimizer "
+      "FP32\n\n");
   fflush(stdout);
 }
 

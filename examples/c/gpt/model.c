@@ -6,8 +6,9 @@
 
 static LayerCall layer_call(const Model *m, const fp8_recipe *recipe, enum LinearKind kind) {
   int misread = m->config.fault == FAULT_WGRAD_AXIS && kind < LINEAR_KINDS;
-  LayerCall call = {m->config.context,  recipe,    m->device.stream, &m->workspace, m->counting, m->config.fault,
-                    m->frozen, misread ? (fp8_qtensor *)&m->fault_dy[kind] : NULL};
+  LayerCall call = {
+      m->config.context, recipe,          m->device.stream, &m->workspace,
+      m->counting,       m->config.fault, m->frozen,        misread ? (fp8_qtensor *)&m->fault_dy[kind] : NULL};
   return call;
 }
 
@@ -32,15 +33,18 @@ void model_quantize_weights(Model *m) {
 }
 
 /* residual_in + branch -> residual_out -> norm -> out */
-static void norm(Model *m, const float *in, const bf16 *branch, float *sum, int gain, int shift, bf16 *out, float *mean, float *scale) {
+static void norm(Model *m, const float *in, const bf16 *branch, float *sum, int gain, int shift, bf16 *out, float *mean,
+                 float *scale) {
   const Shape *s = &m->config.shape;
-  NormArgs args = {in, branch, sum, master_of(&m->parameters, gain), master_of(&m->parameters, shift), out, mean, scale};
+  NormArgs args = {in,  branch, sum,  master_of(&m->parameters, gain), master_of(&m->parameters, shift),
+                   out, mean,   scale};
   m->config.kernels->norm(&m->device, shape_rows(s), s->dim, &args);
 }
 
 static void outliers(Model *m, bf16 *values) {
   const Shape *s = &m->config.shape;
-  if (m->config.outlier != 1.0f) m->config.kernels->amplify(&m->device, shape_rows(s), s->dim, m->config.outlier, values);
+  if (m->config.outlier != 1.0f)
+    m->config.kernels->amplify(&m->device, shape_rows(s), s->dim, m->config.outlier, values);
 }
 
 double model_forward(Model *m, const uint8_t *tokens, const uint8_t *targets, int training) {
@@ -62,7 +66,8 @@ double model_forward(Model *m, const uint8_t *tokens, const uint8_t *targets, in
     forward(m, b, QKV, b->normed[0], b->qkv, training);
     k->attention(&m->device, s, b->qkv, b->attended, b->logsum);
     forward(m, b, PROJECTION, b->attended, m->branch, training);
-    norm(m, b->residual[0], m->branch, b->residual[1], bp->gain[1], bp->shift[1], b->normed[1], b->mean[1], b->scale[1]);
+    norm(m, b->residual[0], m->branch, b->residual[1], bp->gain[1], bp->shift[1], b->normed[1], b->mean[1],
+         b->scale[1]);
     outliers(m, b->normed[1]);
     forward(m, b, FC1, b->normed[1], b->up, training);
     k->gelu(&m->device, rows * 4 * s->dim, b->up, b->activated);
@@ -89,8 +94,8 @@ static void norm_backward(Model *m, const bf16 *dout, const float *residual, con
                           int gain, int shift, bf16 *dbranch) {
   const Shape *s = &m->config.shape;
   const Parameters *p = &m->parameters;
-  NormBackwardArgs args = {dout,         residual, mean,     scale, master_of(p, gain), m->dresidual, dbranch,
-                           grad_of(p, gain), grad_of(p, shift)};
+  NormBackwardArgs args = {
+      dout, residual, mean, scale, master_of(p, gain), m->dresidual, dbranch, grad_of(p, gain), grad_of(p, shift)};
   m->config.kernels->norm_backward(&m->device, shape_rows(s), s->dim, &args);
 }
 
@@ -115,7 +120,8 @@ void model_backward(Model *m) {
     k->attention_backward(&m->device, s, b->qkv, b->attended, b->logsum, m->dnormed, m->dqkv);
     backward(m, b, QKV, b->normed[0], m->dqkv, m->dnormed);
     outliers(m, m->dnormed);
-    norm_backward(m, m->dnormed, b->residual[0], b->mean[0], b->scale[0], bp->gain[0], bp->shift[0], l ? m->dbranch : NULL);
+    norm_backward(m, m->dnormed, b->residual[0], b->mean[0], b->scale[0], bp->gain[0], bp->shift[0],
+                  l ? m->dbranch : NULL);
   }
   k->embed_backward(&m->device, s, m->tokens, m->dresidual, grad_of(p, p->bytes), grad_of(p, p->positions));
 }
@@ -128,9 +134,20 @@ double model_update(Model *m, float rate) {
   k->square_sum(&m->device, p->size, p->grad, &sum);
   double norm = sqrt(sum) * scale;
   float clip = norm > 1.0 ? (float)(1.0 / norm) : 1.0f;
-  AdamArgs args = {.master = p->master, .grad = p->grad, .m = p->m, .v = p->v, .begin = 0, .end = p->size,
-                   .decayed = p->decayed, .rate = rate, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .decay = 0.1f,
-                   .grad_scale = scale * clip, .step = ++m->step};
+  AdamArgs args = {.master = p->master,
+                   .grad = p->grad,
+                   .m = p->m,
+                   .v = p->v,
+                   .begin = 0,
+                   .end = p->size,
+                   .decayed = p->decayed,
+                   .rate = rate,
+                   .beta1 = 0.9f,
+                   .beta2 = 0.95f,
+                   .epsilon = 1e-8f,
+                   .decay = 0.1f,
+                   .grad_scale = scale * clip,
+                   .step = ++m->step};
   k->adamw(&m->device, &args);
   m->frozen = m->config.fault == FAULT_DY_E4M3_TENSOR; /* from the second step on: the first one's amax stays */
   return norm;

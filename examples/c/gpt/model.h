@@ -57,8 +57,8 @@ void model_create(Model *model, const ModelConfig *config);
 void model_quantize_weights(Model *model); /* once per optimizer step */
 /* Mean loss of one micro-batch; `training` keeps what backward needs. [waits] */
 double model_forward(Model *model, const uint8_t *tokens, const uint8_t *targets, int training);
-void model_backward(Model *model);             /* of the last forward; gradients accumulate */
-double model_update(Model *model, float rate); /* AdamW with clipping; returns the norm of the gradient */
+void model_backward(Model *model);                       /* of the last forward; gradients accumulate */
+double model_update(Model *model, float rate);           /* AdamW with clipping; returns the norm of the gradient */
 void model_counts(const Model *model, Counts totals[3]); /* of x, w, dy, over all linears */
 void model_saved_bytes(const Model *model, SavedBytes *bytes);
 uint64_t model_weight_bytes(const Model *model); /* of the linears' weights, as the GEMMs read them */

@@ -32,7 +32,8 @@ static const char help[] =
 #if defined(__GNUC__)
 __attribute__((noreturn))
 #endif
-static void bad(const char *name, const char *value, const char *rule) {
+static void
+bad(const char *name, const char *value, const char *rule) {
   fprintf(stderr, "gpt: %s %s: %s (see --help)\n", name, value ? value : "", rule);
   exit(2);
 }
@@ -56,20 +57,34 @@ static double real(const char *name, const char *value, double least, double mos
 }
 
 static void set(Options *o, const char *name, const char *value) {
-  if (!strcmp(name, "--recipe")) presets_parse(value, o->chosen);
-  else if (!strcmp(name, "--minutes")) o->minutes = real(name, value, 0.05, 1e5);
-  else if (!strcmp(name, "--steps")) o->steps = integer(name, value, 1, 1000000000);
-  else if (!strcmp(name, "--seed")) o->seed = (uint64_t)integer(name, value, 0, INT64_MAX);
-  else if (!strcmp(name, "--seeds")) o->seeds = (int)integer(name, value, 1, 1000);
-  else if (!strcmp(name, "--data")) o->data = value;
-  else if (!strcmp(name, "--layers")) o->shape.layers = integer(name, value, 1, 256);
-  else if (!strcmp(name, "--dim")) o->shape.dim = integer(name, value, 64, 16384);
-  else if (!strcmp(name, "--seq")) o->shape.seq = integer(name, value, 16, 8192);
-  else if (!strcmp(name, "--batch")) o->shape.batch = integer(name, value, 1, 65536);
-  else if (!strcmp(name, "--micro")) o->micro_batches = integer(name, value, 1, 65536);
-  else if (!strcmp(name, "--rate")) o->rate = (float)real(name, value, 1e-8, 1.0);
-  else if (!strcmp(name, "--threads")) o->threads = (int)integer(name, value, 1, 4096);
-  else if (!strcmp(name, "--out")) o->out = value;
+  if (!strcmp(name, "--recipe"))
+    presets_parse(value, o->chosen);
+  else if (!strcmp(name, "--minutes"))
+    o->minutes = real(name, value, 0.05, 1e5);
+  else if (!strcmp(name, "--steps"))
+    o->steps = integer(name, value, 1, 1000000000);
+  else if (!strcmp(name, "--seed"))
+    o->seed = (uint64_t)integer(name, value, 0, INT64_MAX);
+  else if (!strcmp(name, "--seeds"))
+    o->seeds = (int)integer(name, value, 1, 1000);
+  else if (!strcmp(name, "--data"))
+    o->data = value;
+  else if (!strcmp(name, "--layers"))
+    o->shape.layers = integer(name, value, 1, 256);
+  else if (!strcmp(name, "--dim"))
+    o->shape.dim = integer(name, value, 64, 16384);
+  else if (!strcmp(name, "--seq"))
+    o->shape.seq = integer(name, value, 16, 8192);
+  else if (!strcmp(name, "--batch"))
+    o->shape.batch = integer(name, value, 1, 65536);
+  else if (!strcmp(name, "--micro"))
+    o->micro_batches = integer(name, value, 1, 65536);
+  else if (!strcmp(name, "--rate"))
+    o->rate = (float)real(name, value, 1e-8, 1.0);
+  else if (!strcmp(name, "--threads"))
+    o->threads = (int)integer(name, value, 1, 4096);
+  else if (!strcmp(name, "--out"))
+    o->out = value;
   else if (!strcmp(name, "--projection")) {
     o->save_projection = !strcmp(value, "saved");
     if (!o->save_projection && strcmp(value, "passed")) bad(name, value, "passed or saved is needed");
@@ -83,7 +98,11 @@ static void set(Options *o, const char *name, const char *value) {
 
 void options_parse(Options *options, int count, char **arguments) {
   Options defaults = {.shape = {.layers = 4, .dim = 256, .seq = 128, .batch = 8},
-                      .micro_batches = 2, .minutes = 6.0, .rate = 2e-3f, .seed = 1, .out = "out/gpt"};
+                      .micro_batches = 2,
+                      .minutes = 6.0,
+                      .rate = 2e-3f,
+                      .seed = 1,
+                      .out = "out/gpt"};
   *options = defaults;
   presets_parse("all", options->chosen);
   for (int i = 1; i < count; ++i) {
@@ -91,7 +110,8 @@ void options_parse(Options *options, int count, char **arguments) {
       fputs(help, stdout);
       exit(0);
     }
-    if (i + 1 == count) bad(arguments[i], NULL, strncmp(arguments[i], "--", 2) ? "there is no such option" : "a value is needed");
+    if (i + 1 == count)
+      bad(arguments[i], NULL, strncmp(arguments[i], "--", 2) ? "there is no such option" : "a value is needed");
     set(options, arguments[i], arguments[i + 1]);
     ++i;
   }

@@ -2,8 +2,8 @@
 /* The command line. */
 #ifndef GPT_OPTIONS_H
 #define GPT_OPTIONS_H
-#include "../common/recipes.h"
 #include "../common/faults.h"
+#include "../common/recipes.h"
 #include "kernels.h"
 
 typedef struct Options {
@@ -16,7 +16,8 @@ typedef struct Options {
   int seeds;                /* 0 = the demo: two seeds of the baseline, one of each recipe */
   int chosen[PRESET_COUNT]; /* beside the baseline */
   int threads;              /* 0 = all */
-  int save_projection;      /* the projection keeps an FP8 column side of its own, instead of being passed attention's output */
+  int save_projection; /* the projection keeps an FP8 column side of its own, instead of being passed attention's output
+                        */
   enum Fault fault;
   const char *data; /* NULL = the Perl manual */
   const char *out;

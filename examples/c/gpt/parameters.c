@@ -11,8 +11,10 @@ int64_t linear_out(const Shape *s, enum LinearKind kind) {
 
 static int add(Parameters *p, const char *what, int64_t layer, int64_t rows, int64_t cols, double deviation) {
   Parameter *item = &p->items[p->count];
-  if (layer < 0) snprintf(item->name, sizeof item->name, "%s", what);
-  else snprintf(item->name, sizeof item->name, "%d.%s", (int)layer, what);
+  if (layer < 0)
+    snprintf(item->name, sizeof item->name, "%s", what);
+  else
+    snprintf(item->name, sizeof item->name, "%d.%s", (int)layer, what);
   item->rows = rows;
   item->cols = cols;
   item->offset = p->size;
@@ -67,9 +69,10 @@ void parameters_create(Parameters *p, const Shape *s, Memory *memory, uint64_t s
   for (int i = 0; i < p->count; ++i) {
     const Parameter *item = &p->items[i];
     for (int64_t j = 0; j < item->rows * item->cols; ++j)
-      initial[item->offset + j] = item->deviation < 0.0f   ? 1.0f
-                                  : item->deviation > 0.0f ? item->deviation * random_normal(seed, (uint64_t)(item->offset + j))
-                                                           : 0.0f;
+      initial[item->offset + j] = item->deviation < 0.0f ? 1.0f
+                                  : item->deviation > 0.0f
+                                      ? item->deviation * random_normal(seed, (uint64_t)(item->offset + j))
+                                      : 0.0f;
   }
   memory_write(memory, p->master, initial, bytes);
   free(initial);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All parameters live in one flat FP32 buffer each for master, gradient and the two moments: a parameter is an offset. So
- * the optimizer is one loop, and a rank of a data-parallel run owns a range [begin, end). Matrices come first: they decay. */
+/* All parameters live in one flat FP32 buffer each for master, gradient and the two moments: a parameter is an offset.
+ * So the optimizer is one loop, and a rank of a data-parallel run owns a range [begin, end). Matrices come first: they
+ * decay. */
 #ifndef GPT_PARAMETERS_H
 #define GPT_PARAMETERS_H
 #include "../common/memory.h"

@@ -82,8 +82,10 @@ static int is_first(const Report *report, int i) {
 }
 
 static void gap_cell(Table *t, double gap, double error) {
-  if (isfinite(error)) table_cell(t, "%+.4f ± %.4f", gap, error);
-  else table_cell(t, "%+.4f", gap);
+  if (isfinite(error))
+    table_cell(t, "%+.4f ± %.4f", gap, error);
+  else
+    table_cell(t, "%+.4f", gap);
 }
 
 static void loss_table(const Report *report, FILE *file) {
@@ -147,7 +149,8 @@ static void health_table(const Report *report, FILE *file) {
   static Table t;
   int rows = 0;
   table_begin(&t, 8);
-  const char *head[] = {"run", "x underflow", "x saturated", "w underflow", "w saturated", "dy underflow", "dy saturated", "NaN, Inf"};
+  const char *head[] = {"run",         "x underflow",  "x saturated",  "w underflow",
+                        "w saturated", "dy underflow", "dy saturated", "NaN, Inf"};
   for (int c = 0; c < 8; ++c) table_cell(&t, "%s", head[c]);
   for (int i = 0; i < report->count; ++i) {
     const Result *r = &report->results[i];
@@ -163,8 +166,9 @@ static void health_table(const Report *report, FILE *file) {
     table_cell(&t, "%llu", (unsigned long long)broken);
   }
   if (!rows) return;
-  fprintf(file, "Elements of the linears' operands in the last tenth of the steps: nonzero ones that FP8 made zero, and\n"
-                "ones cut to the largest value.\n\n");
+  fprintf(file,
+          "Elements of the linears' operands in the last tenth of the steps: nonzero ones that FP8 made zero, and\n"
+          "ones cut to the largest value.\n\n");
   table_print(&t, file);
 }
 
@@ -192,12 +196,16 @@ static void create_folder(const char *out) { /* with its parents */
 static void write_csv(const Report *report) {
   FILE *curves = open_out(report, "curves.csv"), *runs = open_out(report, "runs.csv");
   fprintf(curves, "run,seed,step,loss\n");
-  fprintf(runs, "run,seed,steps,validation,validation_gap,tail,tail_gap,tokens_per_second,gradient_norm,saved_qkv,saved_projection,"
-                "saved_fc1,saved_fc2,weight_bytes,x_underflow,x_saturated,w_underflow,w_saturated,dy_underflow,dy_saturated\n");
+  fprintf(
+      runs,
+      "run,seed,steps,validation,validation_gap,tail,tail_gap,tokens_per_second,gradient_norm,saved_qkv,saved_"
+      "projection,"
+      "saved_fc1,saved_fc2,weight_bytes,x_underflow,x_saturated,w_underflow,w_saturated,dy_underflow,dy_saturated\n");
   for (int i = 0; i < report->count; ++i) {
     const Result *r = &report->results[i], *b = baseline_of(report, r->run.seed);
     for (int64_t s = 0; s < report->steps; ++s)
-      fprintf(curves, "%s,%llu,%lld,%.6g\n", r->run.name, (unsigned long long)r->run.seed, (long long)s + 1, r->losses[s]);
+      fprintf(curves, "%s,%llu,%lld,%.6g\n", r->run.name, (unsigned long long)r->run.seed, (long long)s + 1,
+              r->losses[s]);
     fprintf(runs, "%s,%llu,%lld,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g", r->run.name, (unsigned long long)r->run.seed,
             (long long)report->steps, r->validation, r->validation - b->validation, r->tail, r->tail - b->tail,
             r->tokens_per_second, r->gradient_norm);

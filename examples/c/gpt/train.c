@@ -25,10 +25,18 @@ void session_close(Session *session) {
 
 static void create(const Session *session, const Run *run, Model *model) {
   const Options *o = &session->options;
-  ModelConfig config = {.context = session->context, .kernels = &kernels_cpu, .pool = session->pool, .shape = o->shape,
-                        .micro_batches = o->micro_batches, .preset = run->preset, .seed = run->seed, .fault = run->fault,
-                        /* outliers belong to the setting, so that the baseline has them too; only the floor is the fault */
-                        .outlier = fault_outlier(o->fault), .save_projection = o->save_projection};
+  ModelConfig config = {
+      .context = session->context,
+      .kernels = &kernels_cpu,
+      .pool = session->pool,
+      .shape = o->shape,
+      .micro_batches = o->micro_batches,
+      .preset = run->preset,
+      .seed = run->seed,
+      .fault = run->fault,
+      /* outliers belong to the setting, so that the baseline has them too; only the floor is the fault */
+      .outlier = fault_outlier(o->fault),
+      .save_projection = o->save_projection};
   model_create(model, &config);
 }
 

@@ -16,12 +16,12 @@ typedef struct Run {
 
 typedef struct Result {
   Run run;
-  float *losses;           /* of every step, mean over its micro-batches */
-  double tail;             /* mean over the last tenth of the steps */
-  double validation;       /* at the end, over the held-out part */
+  float *losses;            /* of every step, mean over its micro-batches */
+  double tail;              /* mean over the last tenth of the steps */
+  double validation;        /* at the end, over the held-out part */
   double tokens_per_second; /* of training steps */
-  double gradient_norm;    /* of the last step */
-  Counts counts[3];        /* x, w, dy, in the last tenth of the steps */
+  double gradient_norm;     /* of the last step */
+  Counts counts[3];         /* x, w, dy, in the last tenth of the steps */
   SavedBytes saved;
   uint64_t weight_bytes;
 } Result;

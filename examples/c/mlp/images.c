@@ -27,7 +27,8 @@ void images_load(Images *images, const char *folder, const char *part) {
   uint8_t *bytes = read_idx(path, 3, PIXELS, &images->count);
   snprintf(path, sizeof path, "%s/%s-labels-idx1-ubyte.gz", folder, part);
   images->labels = read_idx(path, 1, 1, &labels);
-  REQUIRE(labels == images->count, "%s: %lld labels for %lld pictures", path, (long long)labels, (long long)images->count);
+  REQUIRE(labels == images->count, "%s: %lld labels for %lld pictures", path, (long long)labels,
+          (long long)images->count);
   images->pixels = malloc((size_t)(images->count * PIXELS) * sizeof(bf16));
   REQUIRE(images->pixels, "out of memory");
   for (int64_t i = 0; i < images->count * PIXELS; ++i) /* mean and deviation of the training pictures */

@@ -37,7 +37,8 @@ static int64_t integer(const char *name, const char *value, int64_t least, int64
   errno = 0;
   long long n = strtoll(value, &end, 10);
   if (errno || end == value || *end || n < least || n > most)
-    fail("mlp: %s %s: a whole number from %lld to %lld is needed (see --help)", name, value, (long long)least, (long long)most);
+    fail("mlp: %s %s: a whole number from %lld to %lld is needed (see --help)", name, value, (long long)least,
+         (long long)most);
   return n;
 }
 
@@ -52,12 +53,18 @@ static void parse(Options *o, int count, char **arguments) {
       exit(0);
     }
     if (!value) fail("mlp: %s: a value is needed (see --help)", name);
-    if (!strcmp(name, "--recipe")) presets_parse(value, o->chosen);
-    else if (!strcmp(name, "--steps")) o->steps = integer(name, value, 1, 1000000000);
-    else if (!strcmp(name, "--seeds")) o->seeds = (int)integer(name, value, 1, 100);
-    else if (!strcmp(name, "--seed")) o->seed = (uint64_t)integer(name, value, 0, INT64_MAX);
-    else if (!strcmp(name, "--threads")) o->threads = (int)integer(name, value, 1, 4096);
-    else if (!strcmp(name, "--data")) o->data = value;
+    if (!strcmp(name, "--recipe"))
+      presets_parse(value, o->chosen);
+    else if (!strcmp(name, "--steps"))
+      o->steps = integer(name, value, 1, 1000000000);
+    else if (!strcmp(name, "--seeds"))
+      o->seeds = (int)integer(name, value, 1, 100);
+    else if (!strcmp(name, "--seed"))
+      o->seed = (uint64_t)integer(name, value, 0, INT64_MAX);
+    else if (!strcmp(name, "--threads"))
+      o->threads = (int)integer(name, value, 1, 4096);
+    else if (!strcmp(name, "--data"))
+      o->data = value;
     else if (!strcmp(name, "--fault")) {
       o->fault = fault_parse(value);
       if (o->fault != FAULT_WGRAD_AXIS && o->fault != FAULT_DY_E4M3_TENSOR)
@@ -72,7 +79,8 @@ static void parse(Options *o, int count, char **arguments) {
 static void shuffle(int64_t *order, int64_t count, uint64_t seed, int64_t pass) {
   for (int64_t i = 0; i < count; ++i) order[i] = i;
   for (int64_t i = count - 1; i > 0; --i) {
-    int64_t j = (int64_t)(random_bits(seed ^ 0x5eed0000u, (uint64_t)(pass * count + i)) % (uint64_t)(i + 1)), t = order[i];
+    int64_t j = (int64_t)(random_bits(seed ^ 0x5eed0000u, (uint64_t)(pass * count + i)) % (uint64_t)(i + 1)),
+            t = order[i];
     order[i] = order[j];
     order[j] = t;
   }
@@ -81,7 +89,7 @@ static void shuffle(int64_t *order, int64_t count, uint64_t seed, int64_t pass) 
 static double run(const fp8_context *context, const Options *o, int32_t preset, enum Fault fault, uint64_t seed,
                   const char *title, const Images *train, const Images *test, Progress *progress, double *rate) {
   Network net;
-  char label[64], detail[64];
+  char label[96], detail[64];
   int64_t per_pass = train->count / ROWS, *order = malloc((size_t)train->count * sizeof *order);
   REQUIRE(order, "out of memory");
   network_create(&net, context, preset, fault, ROWS, seed);
@@ -130,9 +138,10 @@ int main(int count, char **arguments) {
   const char *head[] = {"run", "test accuracy", "gap to BF16", "verdict", "pictures/s"};
   table_begin(&table, 5);
   for (int c = 0; c < 5; ++c) table_cell(&table, "%s", head[c]);
-  double *values = calloc(3 * (size_t)o.seeds, sizeof *values), *baseline = values + o.seeds, *gaps = baseline + o.seeds;
+  double *values = calloc(3 * (size_t)o.seeds, sizeof *values), *baseline = values + o.seeds,
+         *gaps = baseline + o.seeds;
   REQUIRE(values, "out of memory");
-  double spread = NAN, rate;
+  double spread = NAN, rate = 0.0;
   Progress progress = {.total_seconds = o.seeds * (1.0 + (o.fault != FAULT_NONE))};
   for (int i = 1; i < PRESET_COUNT; ++i) progress.total_seconds += o.seeds * o.chosen[i];
 
@@ -154,14 +163,21 @@ int main(int count, char **arguments) {
     if (i == 0) spread = deviation;
     table_cell(&table, "%s", title);
     table_cell(&table, "%.2f %%", 100.0 * mean);
-    if (i == 0) table_cell(&table, o.seeds > 1 ? "seeds: sd %.2f" : "-", 100.0 * spread);
-    else table_cell(&table, o.seeds > 1 ? "%+.2f ± %.2f" : "%+.2f", 100.0 * gap, 100.0 * error);
+    if (i == 0)
+      table_cell(&table, o.seeds > 1 ? "seeds: sd %.2f" : "-", 100.0 * spread);
+    else
+      table_cell(&table, o.seeds > 1 ? "%+.2f ± %.2f" : "%+.2f", 100.0 * gap, 100.0 * error);
     int noise = fabs(gap) <= fmax(2.0 * error, spread);
-    table_cell(&table, "%s", i == 0 ? "baseline" : o.seeds == 1 ? "-" : noise ? "within noise" : gap < 0 ? "WORSE" : "better");
+    table_cell(&table, "%s",
+               i == 0         ? "baseline"
+               : o.seeds == 1 ? "-"
+               : noise        ? "within noise"
+               : gap < 0      ? "WORSE"
+                              : "better");
     table_cell(&table, "%.0f", rate);
   }
-  printf("\nFashion-MNIST, %d pictures a step, %lld steps, %d seeds; gaps in percentage points, paired by seed.\n\n", ROWS,
-         (long long)o.steps, o.seeds);
+  printf("\nFashion-MNIST, %d pictures a step, %lld steps, %d seeds; gaps in percentage points, paired by seed.\n\n",
+         ROWS, (long long)o.steps, o.seeds);
   table_print(&table, stdout);
   free(values);
   fp8_context_destroy(context);

@@ -16,7 +16,8 @@ static fp8_recipe *create_recipe(int32_t preset, enum Fault fault) {
   return recipe;
 }
 
-void network_create(Network *net, const fp8_context *context, int32_t preset, enum Fault fault, int64_t rows, uint64_t seed) {
+void network_create(Network *net, const fp8_context *context, int32_t preset, enum Fault fault, int64_t rows,
+                    uint64_t seed) {
   memset(net, 0, sizeof *net);
   net->context = context;
   net->fault = fault;

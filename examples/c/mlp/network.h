@@ -22,7 +22,8 @@ typedef struct Network {
   int frozen;
 } Network;
 
-void network_create(Network *net, const fp8_context *context, int32_t preset, enum Fault fault, int64_t rows, uint64_t seed);
+void network_create(Network *net, const fp8_context *context, int32_t preset, enum Fault fault, int64_t rows,
+                    uint64_t seed);
 /* Mean loss of the `rows` given pictures, after which their parameters are updated. */
 double network_train(Network *net, const Images *images, const int64_t *chosen, float rate);
 double network_accuracy(Network *net, const Images *images);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Causal self-attention, one (sequence, head) at a time: a head of one sequence fits in cache, so each is widened to
  * FP32 once and the rest is small matrix products over it. Backward rebuilds the probabilities from q, k and the saved
- * logarithm of each row's sum, and needs `out`: which is why the projection can take its input from here for nothing. */
+ * logarithm of each row's sum, and needs `out`: which is why the projection can take its input from here for nothing.
+ */
 #include "kernels_cpu.h"
 
 /* Eight floats; the compiler lowers them to whatever the instruction set of the clone has. */
@@ -11,8 +12,8 @@ typedef float Lane __attribute__((vector_size(32), aligned(4), may_alias));
 #define INLINE static inline __attribute__((always_inline))
 
 /* c[4, 16] = sum over k in [k0, k1) of a[i, k] * b[k, j]. The strides of `a` are free, so a transpose costs nothing. */
-INLINE void tile_4x16(int64_t k0, int64_t k1, const float *a, int64_t a_row, int64_t a_k, const float *b,
-                             int64_t b_k, float *c, int64_t c_row) {
+INLINE void tile_4x16(int64_t k0, int64_t k1, const float *a, int64_t a_row, int64_t a_k, const float *b, int64_t b_k,
+                      float *c, int64_t c_row) {
   Lane s00 = {0}, s01 = {0}, s10 = {0}, s11 = {0}, s20 = {0}, s21 = {0}, s30 = {0}, s31 = {0};
   for (int64_t k = k0; k < k1; ++k) {
     Lane b0 = *(const Lane *)(b + k * b_k), b1 = *(const Lane *)(b + k * b_k + 8);
@@ -29,12 +30,16 @@ INLINE void tile_4x16(int64_t k0, int64_t k1, const float *a, int64_t a_row, int
 }
 
 /* What the causal mask leaves of a product, by where it cuts: queries i only look at keys j <= i. */
-enum Cut { SCORES /* c[i, j], j <= i */, OVER_KEYS /* sum over keys k <= i */, OVER_QUERIES /* sum over queries k >= i */ };
+enum Cut {
+  SCORES /* c[i, j], j <= i */,
+  OVER_KEYS /* sum over keys k <= i */,
+  OVER_QUERIES /* sum over queries k >= i */
+};
 
 /* Tiles start at multiples of 16 and the sequence is one, so a tile that touches the diagonal is computed whole; what
  * lies above it is finite, and masked before it is used. */
 INLINE void product(enum Cut cut, int64_t m, int64_t n, int64_t depth, const float *a, int64_t a_row, int64_t a_k,
-                           const float *b, int64_t b_k, float *c) {
+                    const float *b, int64_t b_k, float *c) {
   for (int64_t i = 0; i < m; i += 4)
     for (int64_t j = 0; j < n; j += 16) {
       if (cut == SCORES && j > i + 3) break;

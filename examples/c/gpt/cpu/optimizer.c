@@ -60,4 +60,6 @@ static void adam_task(void *argument, int64_t begin, int64_t end, int thread) {
   update(a, middle, end, 0.0f);
 }
 
-void cpu_adamw(const Device *d, const AdamArgs *args) { pool_run(d->pool, args->end - args->begin, adam_task, (void *)args); }
+void cpu_adamw(const Device *d, const AdamArgs *args) {
+  pool_run(d->pool, args->end - args->begin, adam_task, (void *)args);
+}

@@ -20,7 +20,8 @@ static void embed_task(void *argument, int64_t begin, int64_t end, int thread) {
       c->residual[i * c->dim + j] = c->bytes[c->tokens[i] * c->dim + j] + c->positions[i % c->seq * c->dim + j];
 }
 
-/* Rows that hold the same byte add into one row of the table: threads share the columns, so no two write one element. */
+/* Rows that hold the same byte add into one row of the table: threads share the columns, so no two write one element.
+ */
 static void embed_backward_task(void *argument, int64_t begin, int64_t end, int thread) {
   const Call *c = argument;
   (void)thread;
@@ -33,14 +34,20 @@ static void embed_backward_task(void *argument, int64_t begin, int64_t end, int 
 
 void cpu_embed(const Device *d, const Shape *s, const uint8_t *tokens, const float *bytes, const float *positions,
                float *residual) {
-  Call call = {.seq = s->seq, .dim = s->dim, .tokens = tokens, .bytes = bytes, .positions = positions, .residual = residual};
+  Call call = {
+      .seq = s->seq, .dim = s->dim, .tokens = tokens, .bytes = bytes, .positions = positions, .residual = residual};
   pool_run(d->pool, shape_rows(s), embed_task, &call);
 }
 
 void cpu_embed_backward(const Device *d, const Shape *s, const uint8_t *tokens, const float *dresidual, float *dbytes,
                         float *dpositions) {
-  Call call = {.seq = s->seq, .rows = shape_rows(s), .dim = s->dim, .tokens = tokens, .dresidual = dresidual,
-               .dbytes = dbytes, .dpositions = dpositions};
+  Call call = {.seq = s->seq,
+               .rows = shape_rows(s),
+               .dim = s->dim,
+               .tokens = tokens,
+               .dresidual = dresidual,
+               .dbytes = dbytes,
+               .dpositions = dpositions};
   pool_run(d->pool, s->dim, embed_backward_task, &call);
 }
 
@@ -112,7 +119,8 @@ static void amplify_task(void *argument, int64_t begin, int64_t end, int thread)
   const Call *c = argument;
   (void)thread;
   for (int64_t i = begin; i < end; ++i)
-    for (int64_t j = 0; j < c->dim; j += 32) c->out[i * c->dim + j] = bf16_from_float(c->scale * bf16_to_float(c->out[i * c->dim + j]));
+    for (int64_t j = 0; j < c->dim; j += 32)
+      c->out[i * c->dim + j] = bf16_from_float(c->scale * bf16_to_float(c->out[i * c->dim + j]));
 }
 
 void cpu_amplify(const Device *d, int64_t rows, int64_t dim, float factor, bf16 *values) {
