@@ -53,6 +53,7 @@ void layer_forward(const LayerCall *call, Layer *layer, const bf16 *x, bf16 *y, 
 static void backward_misread(const LayerCall *call, Layer *layer, fp8_linear_backward_args *args) {
   fp8_tensor *dw = args->dw;
   args->dw = NULL;
+  args->saved_x = NULL; /* dx alone needs no x */
   args->saved_dy = call->fault_dy;
   CHECK(fp8_linear_backward(layer->plan, args, call->stream));
   fp8_qtensor x = layer->saved, dy = *call->fault_dy;
@@ -76,7 +77,7 @@ void layer_backward(const LayerCall *call, Layer *layer, const bf16 *x, const bf
   fp8_linear_backward_args args;
   FP8_INIT(&args);
   args.dy = &tdy;
-  args.w = &layer->quantized;
+  args.w = dx ? &layer->quantized : NULL; /* only dx needs the weight */
   args.saved_x = layer->passes_x ? NULL : &layer->saved;
   args.x = layer->passes_x ? &tx : NULL;
   args.dx = dx ? &tdx : NULL;
