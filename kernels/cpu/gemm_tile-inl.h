@@ -126,20 +126,23 @@ HWY_INLINE const void *At(const ops::Matrix &m, int64_t row, int64_t col) {
   return static_cast<const char *>(m.data) + (ops::row_offset(m, row) + col * m.col_stride) * ElementSize(m.dtype);
 }
 
+// values *= the scales of this row; k0 is a multiple of every tile, or kc stays inside one.
+HWY_INLINE void FoldF32(const ops::Side &s, int64_t row, int64_t k0, int64_t kc, float *HWY_RESTRICT values) {
+  const int64_t tile = scaled_at_end(s) ? kc : ops::tile_cols(s.scaling);
+  for (int64_t k = 0; k < kc; k += tile) {
+    float scale;
+    load_scales(s, row, 1, k0 + k, &scale);
+    const int64_t end = std::min(kc, k + tile);
+    for (int64_t i = k; i < end; ++i) values[i] *= scale;
+  }
+}
+
 // The operand's rows [row0, row0 + rows) x [k0, k0 + kc) as values; block scales multiplied in when fold.
 template <class T>
 HWY_INLINE void DecodeRow(const ops::Side &s, int64_t row, int64_t k0, int64_t kc, bool fold, T *HWY_RESTRICT out) {
   HWY_ALIGN float values[kMaxK];
   DecodeF32(s.codes.dtype, At(s.codes, row, k0), s.codes.col_stride, kc, values);
-  if (fold && !scaled_at_end(s)) {
-    const int64_t tile = ops::tile_cols(s.scaling);
-    for (int64_t k = 0; k < kc; k += tile) {  // k0 is a multiple of every tile
-      float scale;
-      load_scales(s, row, 1, k0 + k, &scale);
-      const int64_t end = std::min(kc, k + tile);
-      for (int64_t i = k; i < end; ++i) values[i] *= scale;
-    }
-  }
+  if (fold && !scaled_at_end(s)) FoldF32(s, row, k0, kc, values);
   StoreAs(values, kc, out);
 }
 

@@ -24,4 +24,25 @@ void gemm_ref(const ops::Gemm &g, const GemmPool &pool, void *scratch);
 uint64_t gemm_portable_scratch(const ops::Gemm &g, int32_t threads);
 void gemm_portable(const ops::Gemm &g, const GemmPool &pool, void *scratch);
 
+// Where an operand's values go, for a GEMM of other makers. Plain: element (row, k) at row * row_stride + k.
+// Blocked: blocks of block_rows x block_k, whose neighbours lie row_stride (next rows) and k_stride (next k) elements
+// apart; inside, 32-bit words of one row (one F32, two BF16 of consecutive k), block_rows of them for each next k. What
+// lies beyond the operand in the last blocks is zero.
+struct DecodeTo {
+  void *data;
+  int32_t dtype;  // F32 or BF16
+  int32_t block_rows, block_k;  // 0 = plain
+  int32_t fold;                 // multiply the scales in; else codes alone
+  int64_t row_stride, k_stride;
+};
+
+constexpr int64_t kDecodeK = 256;  // block_k divides this
+
+// Values of a side. False: a folded scale is no power of two, or takes a nonzero value outside BF16's normal range, so
+// that BF16 would not be exact; `to` is then unspecified. F32 is always true.
+bool decode_operand(const ops::Side &side, const DecodeTo &to, const GemmPool &pool);
+
+// d (+)= s[rows, cols] (FP32, rows `stride` apart) * scales of the sides if these end the sum, + bias.
+void finish_product(const ops::Gemm &g, const float *s, int64_t stride, bool scale, const GemmPool &pool);
+
 }  // namespace fp8::cpu

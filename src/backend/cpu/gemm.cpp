@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/gemm.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/module.h"
 #include "cpu/launch_gemm.h"
 #include "cpu/simd.h"
 #include "fp8/context.h"
@@ -27,11 +31,48 @@ GemmBackend::GemmBackend(const ops::HostApi &host, const ops::BackendConfig &con
                nullptr, ref_run});
     return;
   }
+  add_module();
   about_portable_ = std::string("operands decoded to FP32 tiles, FP32 sums (") + simd_name(simd()) + ")";
   list_.add({"portable", about_portable_.c_str(), this, nullptr, portable_scratch, nullptr, portable_run});
 }
 
-GemmBackend::~GemmBackend() = default;
+GemmBackend::~GemmBackend() {
+  if (module_self_) module_->close(module_self_);
+}
+
+void GemmBackend::add_module() {
+  std::string why;
+  void *handle = load_module("fp8_onednn", &why);
+  const auto entry = handle ? reinterpret_cast<ops::GemmModuleFn>(dlsym(handle, ops::kOnednnEntry)) : nullptr;
+  const ops::GemmModule *module = entry ? entry() : nullptr;
+  if (handle && !module) why = "libfp8_onednn.so has no table";
+  if (module && (module->abi != ops::kBackendAbi || module->size != sizeof(ops::GemmModule) ||
+                 std::strcmp(module->build_id, FP8_BUILD_ID) != 0)) {
+    why = std::string("libfp8_onednn.so is of build ") + module->build_id + ", the library of " FP8_BUILD_ID;
+    module = nullptr;
+  }
+  char reason[256] = "";
+  if (module && module->open(&host_, &config_, &module_self_, reason, sizeof reason) != FP8_OK) {
+    why = reason;
+    module = nullptr;
+  }
+  if (!module) {
+    list_.absent("onednn", why);
+    return;
+  }
+  module_ = module;
+  ops::GemmImpl impl{};
+  for (int32_t i = 0;; ++i) {
+    const int32_t status = module->list(module_self_, i, &impl, reason, sizeof reason);
+    if (status == FP8_OK) {
+      list_.add(impl);
+    } else if (status == ops::kDeclined) {
+      list_.absent(impl.name, reason);
+    } else {
+      break;
+    }
+  }
+}
 
 int32_t GemmBackend::workspace(const ops::Gemm &g, uint64_t *bytes) const {
   *bytes = list_.scratch(g);

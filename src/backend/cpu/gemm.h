@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ops/backend.h"
+#include "ops/gemm_module.h"
 #include "ops/select.h"
 
 namespace fp8::cpu {
@@ -24,6 +25,7 @@ class GemmBackend {
   std::string explain() const { return list_.explain(); }
 
  private:
+  void add_module();
   static uint64_t ref_scratch(void *self, const ops::Gemm *g);
   static int32_t ref_run(void *self, const ops::Gemm *g, char *why, uint64_t bytes);
   static uint64_t portable_scratch(void *self, const ops::Gemm *g);
@@ -32,6 +34,8 @@ class GemmBackend {
   ops::BackendConfig config_;
   std::string about_portable_;
   ops::GemmList list_;
+  const ops::GemmModule *module_ = nullptr;  // oneDNN's; stays loaded
+  void *module_self_ = nullptr;
 };
 
 }  // namespace fp8::cpu

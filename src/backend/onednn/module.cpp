@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// libfp8_onednn.so: FP8 is decoded to BF16 where the CPU multiplies BF16, else to FP32, into the layout that oneDNN
+// wants. Two implementations: `onednn bf16` (exact decoding only: it declines what BF16 cannot hold) and `onednn f32`.
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+#include "backend/onednn/plan.h"
+#include "cpu/gemm_common.h"
+#include "fp8/context.h"
+#include "ops/gemm_module.h"
+
+namespace fp8::onednn {
+
+namespace {
+
+struct State;
+
+struct Path {  // one implementation of the list
+  State *state;
+  bool half;
+  std::string name, about;
+};
+
+struct State {
+  const ops::HostApi *host;
+  ops::BackendConfig config;
+  dnnl_engine_t engine = nullptr;
+  std::unique_ptr<Plans> plans;
+  bool has_bf16 = false;
+  Path bf16, f32;
+  ~State() {
+    plans.reset();
+    if (engine) dnnl_engine_destroy(engine);
+  }
+  cpu::GemmPool pool() const { return {config.owner, host->parallel_for, config.threads}; }
+};
+
+int32_t decline(char *why, uint64_t bytes, const char *reason) {
+  std::snprintf(why, bytes, "%s", reason);
+  return ops::kDeclined;
+}
+
+// An unquantized operand that oneDNN can read where it lies: its dtype is the path's and one stride is 1.
+bool readable(const ops::Side &s, bool half) {
+  const ops::Matrix &m = s.codes;
+  if (!cpu::unquantized(s) || m.dtype != (half ? FP8_DTYPE_BF16 : FP8_DTYPE_F32) || m.lead > 1) return false;
+  const int64_t row = m.lead_stride[0], col = m.col_stride;
+  return (col == 1 && row >= m.cols) || (row == 1 && col >= m.rows);
+}
+
+// A matrix to be decoded whose rows lie side by side: it is decoded as it lies.
+bool side_by_side(const ops::Side &s) {
+  return cpu::unquantized(s) && s.codes.lead <= 1 && s.codes.lead_stride[0] == 1 && s.codes.col_stride > 1;
+}
+
+Key key_of(const Path &path, const ops::Gemm &g, Finish finish) {
+  Key key{};
+  key.m = g.d.rows, key.n = g.d.cols, key.k = g.a.codes.cols;
+  key.half = path.half;
+  key.threads = path.state->config.threads;
+  key.finish = finish;
+  if (readable(g.a, path.half)) key.a_row = g.a.codes.lead_stride[0], key.a_k = g.a.codes.col_stride;
+  if (readable(g.b, path.half)) key.b_row = g.b.codes.lead_stride[0], key.b_k = g.b.codes.col_stride;
+  key.a_turned = !key.a_row && side_by_side(g.a);
+  key.b_turned = !key.b_row && side_by_side(g.b);
+  if (key.m == 1 && key.a_row) key.a_row = key.a_k * key.k;  // strides of one row or column say nothing
+  if (key.n == 1 && key.b_row) key.b_row = key.b_k * key.k;
+  const bool bias_ok =
+      !g.bias.data ||
+      (g.bias.stride == 1 && (g.bias.dtype == FP8_DTYPE_F32 || (path.half && g.bias.dtype == FP8_DTYPE_BF16)));
+  const bool dtype_ok = g.d.dtype == FP8_DTYPE_F32 || (path.half && g.d.dtype == FP8_DTYPE_BF16);
+  if (bias_ok && dtype_ok && g.d.lead <= 1 && g.d.col_stride == 1 && (g.d.rows == 1 || g.d.lead_stride[0] >= key.n)) {
+    key.d_row = g.d.rows == 1 ? key.n : g.d.lead_stride[0];
+    key.d_dtype = g.d.dtype;
+    key.accumulate = g.accumulate != 0;
+    key.bias_dtype = g.bias.data ? g.bias.dtype : 0;
+  }
+  return key;
+}
+
+// Scales that may have to wait for the end of the sum.
+Finish finish_of(const ops::Gemm &g) {
+  if (cpu::unquantized(g.a) || !cpu::scaled_at_end(g.a)) return Finish::kNone;
+  return g.a.scaling == FP8_SCALING_TENSOR ? Finish::kTensor : Finish::kRow;
+}
+
+int32_t accepts(void *self, const ops::Gemm *g, char *why, uint64_t bytes) {
+  const Path &path = *static_cast<Path *>(self);
+  if (g->a.codes.cols == 0) return decline(why, bytes, "there is nothing to contract");
+  const bool plain = cpu::unquantized(g->a);
+  if (path.half && plain && !(readable(g->a, true) && readable(g->b, true))) {
+    return decline(why, bytes, "operands are not BF16 matrices of which one stride is 1");
+  }
+  for (const Finish f : {Finish::kNone, finish_of(*g)}) {
+    const auto plan = path.state->plans->get(key_of(path, *g, f));
+    if (!plan->why.empty()) return decline(why, bytes, plan->why.c_str());
+  }
+  return FP8_OK;
+}
+
+uint64_t scratch(void *self, const ops::Gemm *g) {
+  const Path &path = *static_cast<Path *>(self);
+  uint64_t most = 0;
+  for (const Finish f : {Finish::kNone, finish_of(*g)}) {
+    const uint64_t bytes = path.state->plans->get(key_of(path, *g, f))->workspace();
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
+// Decodes where the plan says so; false: BF16 would not be exact.
+bool fetch(const ops::Side &side, const Operand &operand, bool fold, void *to, const cpu::GemmPool &pool) {
+  if (!operand.decoded) return true;
+  cpu::DecodeTo target = operand.to;
+  target.data = to;
+  target.fold = fold;
+  if (!operand.turned) return cpu::decode_operand(side, target, pool);
+  ops::Side turned = side;
+  turned.codes.rows = turned.codes.lead_shape[0] = side.codes.cols;
+  turned.codes.cols = side.codes.rows;
+  turned.codes.lead = 1;
+  turned.codes.lead_stride[0] = side.codes.col_stride;
+  turned.codes.col_stride = 1;
+  return cpu::decode_operand(turned, target, pool);
+}
+
+class Memory {  // dnnl_memory for one execution
+ public:
+  Memory(dnnl_engine_t engine, DescView desc, const void *data) {
+    if (dnnl_memory_create(&memory_, desc, engine, const_cast<void *>(data)) != dnnl_success) memory_ = nullptr;
+  }
+  ~Memory() {
+    if (memory_) dnnl_memory_destroy(memory_);
+  }
+  Memory(const Memory &) = delete;
+  Memory &operator=(const Memory &) = delete;
+  dnnl_memory_t get() const { return memory_; }
+
+ private:
+  dnnl_memory_t memory_ = nullptr;
+};
+
+dnnl_status_t execute(const Plan &p, const State &state, const ops::Gemm &g, const void *a, const void *b, void *d,
+                      float *scales, void *scratchpad) {
+  const auto of = [&](dnnl_query_t what) { return desc_of(p.pd, what); };
+  const Memory src(state.engine, of(dnnl_query_src_md), a), weights(state.engine, of(dnnl_query_weights_md), b),
+      dst(state.engine, of(dnnl_query_dst_md), d), pad(state.engine, of(dnnl_query_scratchpad_md), scratchpad),
+      row(state.engine, p.scale_row.get(), scales),
+      col(state.engine, p.scale_col.get(), reinterpret_cast<char *>(scales) + aligned(g.d.rows * 4)),
+      bias(state.engine, p.bias.get(), g.bias.data);
+  dnnl_exec_arg_t args[8];
+  int count = 0, post = 0;
+  const auto add = [&](int what, const Memory &m) { args[count++] = {what, m.get()}; };
+  add(DNNL_ARG_SRC, src);
+  add(DNNL_ARG_WEIGHTS, weights);
+  add(DNNL_ARG_DST, dst);
+  add(DNNL_ARG_SCRATCHPAD, pad);
+  if (p.binary_scales >= 1) add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(post++) | DNNL_ARG_SRC_1, row);
+  if (p.binary_scales == 2) add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(post++) | DNNL_ARG_SRC_1, col);
+  if (p.direct && g.bias.data)
+    add(p.binary_bias ? DNNL_ARG_ATTR_MULTIPLE_POST_OP(post) | DNNL_ARG_SRC_1 : DNNL_ARG_BIAS, bias);
+  for (int i = 0; i < count; ++i) {
+    if (!args[i].memory) return dnnl_out_of_memory;
+  }
+  dnnl_stream_t stream = nullptr;
+  dnnl_status_t status = dnnl_stream_create(&stream, state.engine, dnnl_stream_default_flags);
+  if (status != dnnl_success) return status;
+  status = dnnl_primitive_execute(p.primitive, stream, count, args);
+  if (status == dnnl_success) status = dnnl_stream_wait(stream);
+  dnnl_stream_destroy(stream);
+  return status;
+}
+
+int32_t run(void *self, const ops::Gemm *gemm, char *why, uint64_t bytes) {
+  const Path &path = *static_cast<Path *>(self);
+  const ops::Gemm &g = *gemm;
+  const cpu::GemmPool pool = path.state->pool();
+  const bool plain = cpu::unquantized(g.a);
+  // scales folded into the operands where that is exact (always in FP32, whose finish is still cheaper at the end)
+  Finish finish = path.half ? Finish::kNone : finish_of(g);
+  for (;;) {
+    const auto plan = path.state->plans->get(key_of(path, g, finish));
+    if (!plan->why.empty()) return decline(why, bytes, plan->why.c_str());
+    char *at = reinterpret_cast<char *>(aligned(reinterpret_cast<uintptr_t>(g.workspace)));
+    const auto take = [&](uint64_t size) {
+      char *piece = at;
+      at += aligned(size);
+      return piece;
+    };
+    void *a = take(plan->a.bytes), *b = take(plan->b.bytes), *sums = take(plan->sums_bytes);
+    float *scales = reinterpret_cast<float *>(take(plan->scales_bytes));
+    void *scratchpad = take(plan->scratchpad_bytes);
+    const bool fold = finish == Finish::kNone && !plain;
+    if (!fetch(g.a, plan->a, fold, a, pool) || !fetch(g.b, plan->b, fold, b, pool)) {
+      if (finish_of(g) == Finish::kNone) {
+        return decline(why, bytes, "a block's scale is no power of two, or takes values out of BF16's normal range");
+      }
+      finish = finish_of(g);
+      continue;
+    }
+    if (!plan->a.decoded) a = g.a.codes.data;
+    if (!plan->b.decoded) b = g.b.codes.data;
+    if (plan->binary_scales) {
+      float *col = reinterpret_cast<float *>(reinterpret_cast<char *>(scales) + aligned(g.d.rows * 4));
+      cpu::load_scales(g.a, 0, plan->binary_scales == 1 ? 1 : g.d.rows, 0, scales);
+      cpu::load_scales(g.b, 0, plan->binary_scales == 1 ? 1 : g.d.cols, 0, col);
+      if (plan->binary_scales == 1) scales[0] *= col[0];
+    }
+    dnnl_status_t status;
+    {
+      const Threads threads(path.state->config.threads);
+      status = execute(*plan, *path.state, g, a, b, plan->direct ? g.d.data : sums, scales, scratchpad);
+    }
+    if (status != dnnl_success) {
+      char text[96];
+      std::snprintf(text, sizeof text, "oneDNN's matmul (%s) ended with status %d", plan->impl.c_str(), status);
+      return path.state->host->set_error(FP8_ERR_BACKEND, FP8_DOMAIN_ONEDNN, status, text);
+    }
+    if (!plan->direct) {
+      cpu::finish_product(g, static_cast<const float *>(sums), g.d.cols, finish != Finish::kNone, pool);
+    }
+    return FP8_OK;
+  }
+}
+
+template <class Body>
+int32_t guarded(void *self, char *why, uint64_t bytes, Body &&body) noexcept {
+  try {
+    return body();
+  } catch (const std::exception &e) {
+    (void)self;
+    return decline(why, bytes, e.what());
+  }
+}
+
+int32_t accepts_entry(void *self, const ops::Gemm *g, char *why, uint64_t bytes) noexcept {
+  return guarded(self, why, bytes, [&] { return accepts(self, g, why, bytes); });
+}
+
+uint64_t scratch_entry(void *self, const ops::Gemm *g) noexcept {
+  try {
+    return scratch(self, g);
+  } catch (const std::exception &) {
+    return 0;
+  }
+}
+
+int32_t run_entry(void *self, const ops::Gemm *g, char *why, uint64_t bytes) noexcept {
+  return guarded(self, why, bytes, [&] { return run(self, g, why, bytes); });
+}
+
+// The CPU's BF16 units as oneDNN is allowed to use them (DNNL_MAX_CPU_ISA included).
+bool bf16_units() {
+  const unsigned have = static_cast<unsigned>(dnnl_get_effective_cpu_isa());
+  const unsigned want = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);
+  return (have & want) == want;
+}
+
+int32_t open(const ops::HostApi *host, const ops::BackendConfig *config, void **self, char *why,
+             uint64_t bytes) noexcept {
+  return guarded(nullptr, why, bytes, [&] {
+    std::unique_ptr<State> state(new State);
+    state->host = host;
+    state->config = *config;
+    if (state->config.threads < 1) state->config.threads = 1;
+    if (dnnl_engine_create(&state->engine, dnnl_cpu, 0) != dnnl_success) {
+      return decline(why, bytes, "oneDNN has no CPU engine");
+    }
+    state->plans.reset(new Plans(state->engine));
+    state->has_bf16 = bf16_units();
+    const dnnl_version_t *v = dnnl_version();
+    char version[64];
+    std::snprintf(version, sizeof version, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+    state->bf16 = {state.get(), true, "onednn-bf16",
+                   std::string(version) +
+                       ": FP8 decoded to BF16 in oneDNN's packed layout, power-of-two scales folded in, FP32 sums"};
+    state->f32 = {state.get(), false, "onednn-f32", std::string(version) + ": operands decoded to FP32, FP32 sums"};
+    *self = state.release();
+    return static_cast<int32_t>(FP8_OK);
+  });
+}
+
+void close(void *self) noexcept { delete static_cast<State *>(self); }
+
+int32_t list(void *self, int32_t index, ops::GemmImpl *impl, char *why, uint64_t bytes) noexcept {
+  State &state = *static_cast<State *>(self);
+  if (index < 0 || index > 1) return FP8_ERR_ARGUMENT;
+  Path &path = index == 0 ? state.bf16 : state.f32;
+  *impl = {path.name.c_str(), path.about.c_str(), &path, accepts_entry, scratch_entry, nullptr, run_entry};
+  if (index == 0 && !state.has_bf16) return decline(why, bytes, "oneDNN reports no BF16 units on this CPU");
+  return FP8_OK;
+}
+
+constexpr ops::GemmModule kTable = {
+    ops::kBackendAbi, sizeof(ops::GemmModule), FP8_BUILD_ID, "onednn", open, close, list};
+
+}  // namespace
+}  // namespace fp8::onednn
+
+extern "C" __attribute__((visibility("default"))) const fp8::ops::GemmModule *fp8_onednn_table() {
+  return &fp8::onednn::kTable;
+}
