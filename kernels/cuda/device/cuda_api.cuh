@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The few device features the kernels use, behind names that a host emulation (tests/unit/cuda) can supply too, so that
+// the kernels' arithmetic is tested without a GPU.
+#pragma once
+#ifdef FP8_CUDA_EMULATE
+#include "cuda_emulate.h"
+#else
+#include <cuda_runtime.h>
+#endif
+
+#include <cstdint>
+
+#include "numerics/block.h"
+
+namespace fp8::cuda {
+
+#ifndef FP8_CUDA_EMULATE
+// Grid up to 2^31-1 blocks in x. `overlap` lets the kernel start while its predecessor drains; it then calls
+// wait_prior().
+template <class... P, class... A>
+cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, cudaStream_t stream, bool overlap, A &&...arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.stream = stream;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = overlap ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, P(arguments)...);
+}
+
+__device__ __forceinline__ void wait_prior() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void release_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// Saturating, round to nearest even, NaN = 0x7f: equal to num::encode for every float. `lo` is the lower byte.
+template <class F>
+__device__ __forceinline__ uint32_t encode2(float lo, float hi) {
+  uint16_t r;
+  if constexpr (F::dtype == num::kE4M3)
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(hi), "f"(lo));
+  else
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(r) : "f"(hi), "f"(lo));
+  return r;
+}
+
+// |x| maximum of packed BF16, NaN ignored.
+__device__ __forceinline__ uint32_t amax2_bf16(uint32_t amax, uint32_t x) {
+  uint32_t r;
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(amax), "r"(x & 0x7fff7fffu));
+  return r;
+}
+
+__device__ __forceinline__ float amax1(float amax, float x) { return fmaxf(amax, fabsf(x)); }  // NaN ignored
+
+__device__ __forceinline__ float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+__device__ __forceinline__ float shuffle(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+__device__ __forceinline__ uint4 load16(const void *p) { return *static_cast<const uint4 *>(p); }
+__device__ __forceinline__ void store8_streaming(void *p, uint32_t a, uint32_t b) {
+  __stcs(static_cast<uint2 *>(p), make_uint2(a, b));
+}
+__device__ __forceinline__ void store16_streaming(void *p, uint4 v) { __stcs(static_cast<uint4 *>(p), v); }
+__device__ __forceinline__ void atomic_amax(float *p, float v) {  // magnitudes compare as integers
+  atomicMax(reinterpret_cast<unsigned *>(p), __float_as_uint(v));
+}
+__device__ __forceinline__ void atomic_add(uint64_t *p, uint64_t v) {
+  atomicAdd(reinterpret_cast<unsigned long long *>(p), static_cast<unsigned long long>(v));
+}
+#endif
+
+}  // namespace fp8::cuda

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which kernels one quantize call needs. No kernels here.
+#include <algorithm>
+
+#include "launch_cuda.h"
+#include "quantize_amax.h"
+
+namespace fp8::cuda {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+bool aligned(const void *p, uintptr_t n) { return reinterpret_cast<uintptr_t>(p) % n == 0; }
+bool quantized(const ops::QuantizeSide &s) { return s.side.scaling >= num::kTensor && s.side.scaling <= num::k32x32; }
+
+struct Shape {
+  int64_t rows, cols;
+};
+Shape shape_of(const ops::Quantize &q) {
+  if (!q.source.scaling) return {q.x.rows, q.x.cols};
+  return q.source_is_col ? Shape{q.source.codes.cols, q.source.codes.rows}
+                         : Shape{q.source.codes.rows, q.source.codes.cols};
+}
+
+Source source_of(const ops::Quantize &q) {
+  Source s{};
+  if (q.source.scaling) {
+    s.x = q.source.codes;
+    s.scale = q.source.scale;
+    s.tile_rows = static_cast<int32_t>(num::scale_tile_rows(q.source.scaling));
+    s.tile_cols = static_cast<int32_t>(num::scale_tile_cols(q.source.scaling));
+    s.transposed = q.source_is_col;
+    return s;
+  }
+  s.x = q.x;
+  s.round_bf16 = q.round_bf16 && q.x.dtype == num::kF32;
+  const int64_t size = num::element_size(q.x.dtype);
+  s.vector = q.x.col_stride == 1 && aligned(q.x.data, 16);
+  for (int i = 0; i < std::max(q.x.lead, 1); ++i) s.vector = s.vector && q.x.lead_stride[i] * size % 16 == 0;
+  return s;
+}
+
+int kind_of(const ops::Quantize &q) {
+  return quantized(q.row) ? q.row.side.scaling : quantized(q.col) ? q.col.side.scaling : 0;
+}
+
+bool rows_fit(const ops::Quantize &q, const Source &s, const Shape &n) {  // quantize_rows
+  const ops::Matrix &codes = q.row.side.codes;
+  return kind_of(q) == num::kRow && !quantized(q.col) && !q.row.amax_given && !q.amax_only && !q.row.stats.data &&
+         !q.dbias.data && q.x.dtype == num::kBF16 && s.vector && q.x.lead <= 1 && n.cols % 8 == 0 && n.cols <= 16384 &&
+         n.cols > 0 && codes.lead <= 1 && codes.col_stride == 1 && codes.lead_stride[0] % 8 == 0 &&
+         aligned(codes.data, 8) && n.rows < (int64_t{1} << 31);
+}
+
+}  // namespace
+
+QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms) {
+  QuantizeLayout l;
+  const Shape n = shape_of(q);
+  auto take = [&](int64_t bytes) {
+    const int64_t at = l.bytes;
+    l.bytes += round_up(bytes, 256);
+    return at;
+  };
+  const int kind = kind_of(q);
+  const int64_t tiles = ceil_div(n.rows, kTile) * ceil_div(n.cols, kTile);
+  if (kind == num::kTensor) {
+    l.parts = static_cast<int32_t>(std::max<int64_t>(1, std::min<int64_t>(tiles, int64_t{sms} * 3)));
+    l.partials = take(4 * l.parts);
+  }
+  if (kind == num::kRow) {  // adjacent: one memset
+    if (quantized(q.row)) l.row_amax = take(4 * std::max<int64_t>(n.rows, 1));
+    if (quantized(q.col)) l.col_amax = take(4 * std::max<int64_t>(n.cols, 1));
+  }
+  if (q.dbias.data || q.dbias.size) l.dbias = take(4 * ceil_div(n.rows, kTile) * n.cols);
+  return l;
+}
+
+cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t stream, int32_t *launches) {
+  const Shape n = shape_of(q);
+  const int kind = kind_of(q);
+  if (q.max_sms > 0) sms = std::min(sms, q.max_sms);
+  *launches = 0;
+  if (!kind && !q.dbias.data) return cudaSuccess;
+  const QuantizeLayout l = quantize_layout(q, sms);
+  char *workspace =
+      reinterpret_cast<char *>(round_up(static_cast<int64_t>(reinterpret_cast<uintptr_t>(q.workspace)), 256));
+  const bool has_row = quantized(q.row), has_col = quantized(q.col);
+  const ops::QuantizeSide &first = has_row ? q.row : q.col;
+
+  TileArgs a{};
+  a.source = source_of(q);
+  if (has_row) a.row = q.row;
+  if (has_col) a.col = q.col;
+  a.rows = n.rows, a.cols = n.cols;
+  a.dtype = first.side.codes.dtype, a.rule = first.side.rule;
+  a.floor = q.amax_floor;
+  a.amax_only = q.amax_only;
+  const ops::Matrix &rc = q.row.side.codes, &cc = q.col.side.codes;
+  a.row_vector = has_row && rc.col_stride == 1 && aligned(rc.data, 8);
+  for (int i = 0; i < std::max(rc.lead, 1); ++i) a.row_vector = a.row_vector && rc.lead_stride[i] % 8 == 0;
+  a.col_vector = has_col && cc.col_stride == 1 && aligned(cc.data, 16);
+  for (int i = 0; i < std::max(cc.lead, 1); ++i) a.col_vector = a.col_vector && cc.lead_stride[i] % 16 == 0;
+  const bool stats = (has_row && q.row.stats.data) || (has_col && q.col.stats.data);
+  const bool lean_input = a.source.vector && q.x.dtype == num::kBF16 && q.x.lead <= 1 && !q.source.scaling;
+  const bool lean = lean_input && !stats && (!has_row || rc.lead <= 1) && (!has_col || cc.lead <= 1);
+  const int64_t tiles_r = std::max<int64_t>(1, ceil_div(n.rows, kTile));
+  a.tiles_c = std::max<int64_t>(1, ceil_div(n.cols, kTile));
+  const int64_t tiles = tiles_r * a.tiles_c;
+  if (tiles >= int64_t{1} << 31) return cudaErrorInvalidValue;
+  unsigned grid = static_cast<unsigned>(tiles);
+  if (q.dbias.data && !q.amax_only) a.dbias = reinterpret_cast<float *>(workspace + l.dbias);
+  cudaError_t e = cudaSuccess;
+  auto ran = [&](cudaError_t code, int32_t count = 1) {
+    *launches += count;
+    return (e = code) == cudaSuccess;
+  };
+
+  switch (kind) {
+    case 0:  // column sums alone
+      if (n.rows && n.cols && !ran(tiles_known(a, lean, grid, stream, false))) return e;
+      break;
+    case num::kTensor: {
+      a.any_given = (has_row && q.row.amax_given) || (has_col && q.col.amax_given);
+      a.parts = 1;
+      bool overlap = false;
+      if (a.any_given) {
+        a.tensor_amax = static_cast<const float *>(has_row && q.row.amax_given ? q.row.amax.data : q.col.amax.data);
+        if (q.amax_only) return cudaSuccess;
+      } else {
+        AmaxArgs m{a.source,  n.rows,
+                   n.cols,    n.rows && n.cols ? tiles : 0,
+                   a.tiles_c, reinterpret_cast<float *>(workspace + l.partials),
+                   nullptr,   nullptr};
+        if (!ran(launch_amax(m, lean_input, static_cast<unsigned>(l.parts), stream))) return e;
+        a.tensor_amax = m.partials;
+        a.parts = l.parts;
+        a.reversed = 1;  // what the first pass read last is still in the cache
+        overlap = true;
+      }
+      if (q.amax_only) grid = 1;
+      if (!ran(tiles_known(a, lean, grid, stream, overlap))) return e;
+      break;
+    }
+    case num::kRow: {
+      if (rows_fit(q, a.source, n)) {
+        if (n.rows && !ran(launch_rows(a, stream))) return e;
+        break;
+      }
+      const bool row_own = has_row && !q.row.amax_given, col_own = has_col && !q.col.amax_given;
+      if (row_own || col_own) {
+        const int64_t begin = row_own ? l.row_amax : l.col_amax;
+        const int64_t end = col_own ? l.col_amax + 4 * n.cols : l.row_amax + 4 * n.rows;
+        if (end > begin && (e = cudaMemsetAsync(workspace + begin, 0, static_cast<size_t>(end - begin), stream)))
+          return e;
+        AmaxArgs m{a.source,
+                   n.rows,
+                   n.cols,
+                   tiles,
+                   a.tiles_c,
+                   nullptr,
+                   row_own ? reinterpret_cast<float *>(workspace + l.row_amax) : nullptr,
+                   col_own ? reinterpret_cast<float *>(workspace + l.col_amax) : nullptr};
+        if (n.rows && n.cols &&
+            !ran(launch_amax(m, lean_input, static_cast<unsigned>(std::min<int64_t>(tiles, int64_t{sms} * 3)), stream)))
+          return e;
+        a.row_amax = m.row_amax, a.row_amax_stride = 1;
+        a.col_amax = m.col_amax, a.col_amax_stride = 1;
+      }
+      if (q.amax_only) {
+        if (row_own && !ran(launch_copy_amax(a.row_amax, q.row.amax, n.rows, stream))) return e;
+        if (col_own && !ran(launch_copy_amax(a.col_amax, q.col.amax, n.cols, stream))) return e;
+        return e;
+      }
+      if (has_row && !row_own)
+        a.row_amax = static_cast<const float *>(q.row.amax.data), a.row_amax_stride = q.row.amax.row_stride;
+      if (has_col && !col_own)
+        a.col_amax = static_cast<const float *>(q.col.amax.data), a.col_amax_stride = q.col.amax.row_stride;
+      a.reversed = 1;
+      if (!ran(tiles_known(a, lean, grid, stream, row_own || col_own))) return e;
+      break;
+    }
+    default: {
+      if (!n.rows || !n.cols) break;
+      a.any_given = (has_row && q.row.amax_given) || (has_col && q.col.amax_given);
+      switch (kind) {
+        case num::k1x128:
+          e = tiles_block128(a, lean, grid, stream);
+          break;
+        case num::k128x128:
+          e = tiles_square128(a, lean, grid, stream);
+          break;
+        case num::k1x32:
+          e = tiles_block32(a, lean, grid, stream);
+          break;
+        default:
+          e = tiles_square32(a, lean, grid, stream);
+      }
+      if (!ran(e)) return e;
+    }
+  }
+  if (q.dbias.data && !q.amax_only)
+    ran(launch_finish_dbias(reinterpret_cast<const float *>(workspace + l.dbias), ceil_div(n.rows, kTile), q.dbias,
+                            q.dbias_accumulate, stream));
+  return e;
+}
+
+}  // namespace fp8::cuda

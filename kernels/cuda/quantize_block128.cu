@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// 1x128: scales along the contraction.
+#include "device/quantize_tile.cuh"
+
+namespace fp8::cuda {
+
+cudaError_t tiles_block128(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream) {
+  return launch_tiles<kBlock128>(a, lean, grid, stream, false);
+}
+
+}  // namespace fp8::cuda

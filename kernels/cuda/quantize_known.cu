@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// TENSOR and ROW: amax over more than a tile, then the cast.
+#include "device/quantize_tile.cuh"
+#include "quantize_amax.h"
+
+namespace fp8::cuda {
+
+// ---------------------------------------------------------------- kernels
+
+// TENSOR: partials[block]. ROW: row_amax and col_amax, zeroed before, by atomic maxima of bit patterns (order cannot
+// matter).
+template <class Tile>
+__global__ void __launch_bounds__(kTileThreads, kLean<Tile> ? 3 : 1) amax_tiles(const __grid_constant__ AmaxArgs a) {
+  __shared__ __align__(16) float part[16][kTile];
+  const int t = threadIdx.x, cg = t & 15, rg = t >> 4, lane = t & 31, warp = t >> 5;
+  float best = 0.0f;
+  for (int64_t tile = blockIdx.x; tile < a.tiles; tile += gridDim.x) {
+    const int64_t row = tile / a.tiles_c * kTile + 4 * rg, col0 = tile % a.tiles_c * kTile, col = col0 + 8 * cg;
+    Tile x;
+    x.load(a.source, row, col, a.rows, a.cols);
+    float r[4];
+    if (a.partials || a.row_amax) row_maxima(x, r);
+    if (a.partials) best = amax1(amax1(amax1(amax1(best, r[0]), r[1]), r[2]), r[3]);
+    if (a.row_amax) {
+      const float v = scatter_rows<16>(r, cg);
+      const int64_t mine = row + ((cg >> 2) & 3);
+      if ((cg & 3) == 0 && mine < a.rows) atomic_amax(a.row_amax + mine, v);
+    }
+    if (a.col_amax) {
+      col_maxima(x, part, warp, lane, cg);
+      __syncthreads();
+      if (t < kTile && col0 + t < a.cols) {
+        float v = 0.0f;
+        for (int w = 0; w < 16; ++w) v = amax1(v, part[w][t]);
+        atomic_amax(a.col_amax + col0 + t, v);
+      }
+      __syncthreads();
+    }
+  }
+  release_next();
+  if (a.partials) {
+#pragma unroll
+    for (int s = 16; s; s /= 2) best = amax1(best, shuffle_xor(best, s));
+    if (lane == 0) part[warp][0] = best;
+    __syncthreads();
+    if (t == 0) {
+      for (int w = 1; w < 16; ++w) best = amax1(best, part[w][0]);
+      a.partials[blockIdx.x] = best;
+    }
+  }
+}
+
+// ROW, row side alone, a row on chip: kVectors x 256 x 8 elements at most, one read.
+template <int kVectors>
+__global__ void __launch_bounds__(256) quantize_rows(const __grid_constant__ TileArgs a) {
+  __shared__ float part[8];
+  const int t = threadIdx.x;
+  const int64_t row = blockIdx.x;
+  const uint16_t *p = static_cast<const uint16_t *>(a.source.x.data) + row * a.source.x.lead_stride[0];
+  uint4 w[kVectors];
+  uint32_t best2 = 0;
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const int64_t c = (int64_t(k) * 256 + t) * 8;
+    w[k] = c < a.cols ? load16(p + c) : make_uint4(0, 0, 0, 0);
+  }
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k)
+    best2 = amax2_bf16(amax2_bf16(amax2_bf16(amax2_bf16(best2, w[k].x), w[k].y), w[k].z), w[k].w);
+  float best = amax1(amax1(0.0f, num::float_of(best2 << 16)), num::float_of(best2 & 0xffff0000u));
+#pragma unroll
+  for (int s = 16; s; s /= 2) best = amax1(best, shuffle_xor(best, s));
+  if ((t & 31) == 0) part[t >> 5] = best;
+  __syncthreads();
+  best = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) best = amax1(best, part[i]);
+  const num::ScaleOf s = num::scale_of(a.dtype, a.rule, best, a.floor);
+  if (t == 0) put_scale(a.row, 0, row, 0, best, s);
+  uint8_t *q = static_cast<uint8_t *>(a.row.side.codes.data) + row * a.row.side.codes.lead_stride[0];
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const int64_t c = (int64_t(k) * 256 + t) * 8;
+    if (c >= a.cols) break;
+    const uint32_t u[4] = {w[k].x, w[k].y, w[k].z, w[k].w};
+    uint32_t h[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float lo = num::mul_rn(num::float_of(u[i] << 16), s.multiplier),
+                  hi = num::mul_rn(num::float_of(u[i] & 0xffff0000u), s.multiplier);
+      h[i] = a.dtype == num::kE4M3 ? encode2<num::E4M3>(lo, hi) : encode2<num::E5M2>(lo, hi);
+    }
+    store8_streaming(q + c, h[0] | h[1] << 16, h[2] | h[3] << 16);
+  }
+}
+
+__global__ void copy_amax(const float *src, ops::Scale dst, int64_t n) {
+  const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) static_cast<float *>(dst.data)[i * dst.row_stride] = src[i];
+}
+
+__global__ void finish_dbias(const float *chunks, int64_t count, ops::Vector out, int32_t accumulate) {
+  const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (c >= out.size) return;
+  double sum = 0.0;
+  for (int64_t i = 0; i < count; ++i) sum = num::dbias_join(sum, chunks[i * out.size + c]);
+  float *d = static_cast<float *>(out.data) + c * out.stride;
+  *d = num::dbias_finish(sum, accumulate != 0, accumulate ? *d : 0.0f);
+}
+
+// --------------------------------------------------------------- launchers
+
+cudaError_t launch_amax(const AmaxArgs &a, bool lean, unsigned grid, cudaStream_t stream) {
+  return lean ? launch(&amax_tiles<Bf16Tile>, dim3(grid), dim3(kTileThreads), stream, false, a)
+              : launch(&amax_tiles<WideTile>, dim3(grid), dim3(kTileThreads), stream, false, a);
+}
+
+cudaError_t launch_rows(const TileArgs &a, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(a.rows)), block(256);
+  if (a.cols <= 2048) return launch(&quantize_rows<1>, grid, block, stream, false, a);
+  if (a.cols <= 4096) return launch(&quantize_rows<2>, grid, block, stream, false, a);
+  if (a.cols <= 8192) return launch(&quantize_rows<4>, grid, block, stream, false, a);
+  return launch(&quantize_rows<8>, grid, block, stream, false, a);
+}
+
+cudaError_t launch_copy_amax(const float *src, const ops::Scale &dst, int64_t n, cudaStream_t stream) {
+  if (n <= 0) return cudaSuccess;
+  return launch(&copy_amax, dim3(static_cast<unsigned>((n + 255) / 256)), dim3(256), stream, false, src, dst, n);
+}
+
+cudaError_t launch_finish_dbias(const float *chunks, int64_t count, const ops::Vector &out, int32_t accumulate,
+                                cudaStream_t stream) {
+  if (out.size <= 0) return cudaSuccess;
+  return launch(&finish_dbias, dim3(static_cast<unsigned>((out.size + 127) / 128)), dim3(128), stream, false, chunks,
+                count, out, accumulate);
+}
+
+cudaError_t tiles_known(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream, bool overlap) {
+  return launch_tiles<kAmaxKnown>(a, lean, grid, stream, overlap);
+}
+
+}  // namespace fp8::cuda

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// 128x128: one scale for both sides.
+#include "device/quantize_tile.cuh"
+
+namespace fp8::cuda {
+
+cudaError_t tiles_square128(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream) {
+  return launch_tiles<kSquare128>(a, lean, grid, stream, false);
+}
+
+}  // namespace fp8::cuda

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// 32x32 with E8M0 scales.
+#include "device/quantize_tile.cuh"
+
+namespace fp8::cuda {
+
+cudaError_t tiles_square32(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream) {
+  return launch_tiles<kSquare32>(a, lean, grid, stream, false);
+}
+
+}  // namespace fp8::cuda
