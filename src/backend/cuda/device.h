@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// One CUDA device as a context sees it: the primary context, a memory pool, cuBLASLt and the plans made so far.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ops/backend.h"
+
+namespace fp8::cuda {
+
+struct LtApi;
+class PlanCache;
+
+// The driver's context stack, by symbol: the module loads (and then says what is missing) without a driver.
+struct Driver {
+  using Context = void *;
+  int (*init)(unsigned) = nullptr;
+  int (*version)(int *) = nullptr;
+  int (*device_get)(int *, int) = nullptr;
+  int (*primary_retain)(Context *, int) = nullptr;
+  int (*get_current)(Context *) = nullptr;
+  int (*push_current)(Context) = nullptr;
+  int (*pop_current)(Context *) = nullptr;
+};
+const Driver *driver(std::string *why);  // NULL: why
+
+struct Device {
+  const ops::HostApi *host = nullptr;
+  ops::BackendConfig config{};
+  const Driver *driver = nullptr;
+  Driver::Context context = nullptr;
+  int32_t capability = 0, sms = 0, driver_version = 0;
+  std::string name;
+  cudaMemPool_t pool = nullptr;
+  const LtApi *lt = nullptr;  // NULL: lt_refusal says why
+  void *lt_handle = nullptr;
+  std::string lt_refusal;
+  std::unique_ptr<PlanCache> plans;
+  Device();
+  ~Device();
+};
+
+// Makes the device's primary context current and gives the caller's back: the caller's device is never changed.
+class Current {
+ public:
+  explicit Current(const Device &d) : driver_(d.driver) {
+    Driver::Context now = nullptr;
+    driver_->get_current(&now);
+    if (now != d.context) pushed_ = driver_->push_current(d.context) == 0;
+  }
+  ~Current() {
+    Driver::Context popped;
+    if (pushed_) driver_->pop_current(&popped);
+  }
+  Current(const Current &) = delete;
+  Current &operator=(const Current &) = delete;
+
+ private:
+  const Driver *driver_;
+  bool pushed_ = false;
+};
+
+inline Device &device_of(void *self) { return *static_cast<Device *>(self); }
+inline cudaStream_t stream_of(fp8_stream s) { return static_cast<cudaStream_t>(s); }
+
+// Sets the thread's detail through the host table; returns the status.
+int32_t refuse(const Device &d, int32_t status, const char *pattern, ...) __attribute__((format(printf, 3, 4)));
+int32_t check_cuda(const Device &d, cudaError_t error, const char *what);  // FP8_OK, NO_MEMORY or BACKEND
+inline void count(const Device &d, int32_t kind, uint64_t n = 1) { d.host->count(d.config.owner, kind, n); }
+
+// The table's entries, by file.
+int32_t quantize_workspace(void *, const ops::Quantize *, uint64_t *);
+int32_t quantize(void *, const ops::Quantize *, fp8_stream);
+int32_t dequantize(void *, const ops::Dequantize *, fp8_stream);
+int32_t measure_workspace(void *, const ops::Measure *, uint64_t *);
+int32_t measure(void *, const ops::Measure *, fp8_stream);
+int32_t transpose(void *, const ops::Transpose *, fp8_stream);
+int32_t cast(void *, const ops::Cast *, fp8_stream);
+int32_t gemm_workspace(void *, const ops::Gemm *, uint64_t *);
+int32_t gemm_prepare(void *, const ops::Gemm *);
+int32_t gemm(void *, const ops::Gemm *, fp8_stream);
+
+}  // namespace fp8::cuda
