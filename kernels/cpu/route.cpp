@@ -17,7 +17,13 @@ void each_row(const Parallel &parallel, int64_t rows, int64_t row_work, Body &&b
   for_each(parallel, rows, rows * row_work, body);
 }
 
-void copy_scales(const ops::RouteCopy &r, int64_t row, int64_t from) {
+uint32_t zero_scale(const ops::RouteCopy &r) {
+  if (!r.dst.scale.dtype) return 0;
+  const ScaleOf s = scale_of(r.dtype, r.rule, 0.0f, r.amax_floor);
+  return r.dst.scale.dtype == kF32 ? bits_of(s.inverse) : s.code;
+}
+
+void copy_scales(const ops::RouteCopy &r, int64_t row, int64_t from, const uint32_t &zero) {
   const ops::Scale &d = r.dst.scale, &s = r.src.scale;
   const int64_t size = d.dtype == kF32 ? 4 : 1;
   char *out = static_cast<char *>(d.data) + row * d.row_stride * size;
@@ -28,13 +34,14 @@ void copy_scales(const ops::RouteCopy &r, int64_t row, int64_t from) {
   }
   for (int64_t j = 0; j < d.cols; ++j)
     std::memcpy(out + j * d.col_stride * size,
-                in ? in + j * s.col_stride * size : reinterpret_cast<const char *>(&r.zero_scale), size);
+                in ? in + j * s.col_stride * size : reinterpret_cast<const char *>(&zero), size);
 }
 
 }  // namespace
 
 void route_copy(const ops::RouteCopy &r, const Parallel &parallel) {
   const int64_t size = code_bytes(r.dst.codes.dtype), bytes = r.dst.codes.cols * size;
+  const uint32_t zero = zero_scale(r);
   each_row(parallel, r.dst.codes.rows, bytes, [&](int64_t i) {
     const int64_t from = r.index ? r.index[i] : i;
     char *out = static_cast<char *>(r.dst.codes.data) + ops::row_offset(r.dst.codes, i) * size;
@@ -44,7 +51,7 @@ void route_copy(const ops::RouteCopy &r, const Parallel &parallel) {
     } else {
       std::memcpy(out, static_cast<const char *>(r.src.codes.data) + ops::row_offset(r.src.codes, from) * size, bytes);
     }
-    if (r.dst.scale.dtype) copy_scales(r, i, from);
+    if (r.dst.scale.dtype) copy_scales(r, i, from, zero);
   });
 }
 
@@ -79,8 +86,15 @@ void route_backward(const ops::RouteBackward &r, const Parallel &parallel) {
       return;
     }
     const char *token = element(r.tokens, r.source[i], 0);
-    const float w =
-        static_cast<const float *>(r.weight.data)[r.source[i] * r.weight.row_stride + r.slot[i] * r.weight.col_stride];
+    const float *weights = static_cast<const float *>(r.weight.data) + r.source[i] * r.weight.row_stride;
+    const uint32_t slots = static_cast<uint32_t>(r.slots[i]);
+    float w = 0;
+    bool first = true;
+    for (int64_t j = 0; j < r.weight.cols; ++j) {
+      if (!(slots >> j & 1u)) continue;
+      w = first ? weights[j * r.weight.col_stride] : add_rn(w, weights[j * r.weight.col_stride]);
+      first = false;
+    }
     float lane[ops::kRouteLanes] = {};
     const char *expert = r.expert.dtype ? element(r.expert, i, 0) : nullptr;
     for (int64_t c = 0; c < r.dst.cols; ++c) {

@@ -11,10 +11,11 @@ struct RouteEnd {
   Scale scale;   // [rows, n], F32 or E8M0; dtype NONE = no scales
 };
 
-struct RouteCopy {       // dst row i = src row index[i]; zero, with zero_scale, where index[i] is -1
+struct RouteCopy {       // dst row i = src row index[i]; where index[i] is -1, what quantizing zeros gives
   const int32_t *index;  // device, dst rows; NULL = identity
   RouteEnd src, dst;
-  uint32_t zero_scale;  // bits
+  int32_t dtype, rule;  // of codes and scales: the scale of zeros
+  float amax_floor;
   int32_t reserved;
 };
 
@@ -26,13 +27,14 @@ struct RouteCombine {  // out[t] = sum over j = 0..k-1, in order, of RN32(weight
   int64_t k;
 };
 
-// Row i of dst belongs to packed row source[i] and its slot[i]: dst = RN32(weight * token), zero where source[i] is -1;
-// dot[place[i]] = sum(token * expert) in kRouteLanes lanes, where dot is wanted.
+// Row i of dst belongs to packed row source[i] and to the slots set in slots[i], whose weights are added in order (most
+// often one): dst = RN32(weight * token), zero where source[i] is -1; dot[place[i]] = sum(token * expert) in
+// kRouteLanes lanes, where dot is wanted.
 struct RouteBackward {
-  const int32_t *source, *slot, *place;  // device [dst.rows]
-  Matrix tokens;                         // packed rows
-  Scale weight;                          // [packed rows, k]
-  Matrix expert;                         // [dst.rows, hidden]; dtype NONE = no dot
+  const int32_t *source, *slots, *place;  // device [dst.rows]
+  Matrix tokens;                          // packed rows
+  Scale weight;                           // [packed rows, k]
+  Matrix expert;                          // [dst.rows, hidden]; dtype NONE = no dot
   Matrix dst;
   float *dot;
 };

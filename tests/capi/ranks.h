@@ -13,17 +13,17 @@
 #include "with_cmocka.h"
 
 /* CMocka's asserts jump on the calling thread, which a rank's thread must not: ranks abort with the text instead. */
-#define OK(call)                                                                                  \
-  do {                                                                                            \
-    fp8_status status_ = (call);                                                                  \
-    if (status_ != FP8_OK) {                                                                      \
-      fp8_error error_;                                                                           \
-      FP8_INIT(&error_);                                                                          \
-      fp8_last_error(&error_);                                                                    \
+#define OK(call)                                                                                    \
+  do {                                                                                              \
+    fp8_status status_ = (call);                                                                    \
+    if (status_ != FP8_OK) {                                                                        \
+      fp8_error error_;                                                                             \
+      FP8_INIT(&error_);                                                                            \
+      fp8_last_error(&error_);                                                                      \
       fprintf(stderr, "%s:%d: %s -> %s: %s\n", __FILE__, __LINE__, #call, fp8_status_name(status_), \
-              error_.message ? error_.message : "");                                              \
-      abort();                                                                                    \
-    }                                                                                             \
+              error_.message ? error_.message : "");                                                \
+      abort();                                                                                      \
+    }                                                                                               \
   } while (0)
 #define CHECK(condition)                                                            \
   do {                                                                              \
@@ -41,19 +41,65 @@ static inline const char *last_message(void) {
 }
 
 /* The call fails with this status and its text names this. */
-#define REFUSED(call, status, text)                                                                       \
-  do {                                                                                                    \
-    fp8_status got_ = (call);                                                                             \
-    if (got_ != (status) || !strstr(last_message(), (text))) {                                            \
-      fprintf(stderr, "%s:%d: %s -> %s: %s; expected %s naming '%s'\n", __FILE__, __LINE__, #call,        \
-              fp8_status_name(got_), last_message(), fp8_status_name(status), (text));                    \
-      abort();                                                                                            \
-    }                                                                                                     \
+#define REFUSED(call, status, text)                                                                \
+  do {                                                                                             \
+    fp8_status got_ = (call);                                                                      \
+    if (got_ != (status) || !strstr(last_message(), (text))) {                                     \
+      fprintf(stderr, "%s:%d: %s -> %s: %s; expected %s naming '%s'\n", __FILE__, __LINE__, #call, \
+              fp8_status_name(got_), last_message(), fp8_status_name(status), (text));             \
+      abort();                                                                                     \
+    }                                                                                              \
   } while (0)
+
+/* ---- memory of the context's device, from any thread ---- */
+static inline fp8_context *ranks_context(int threads) { /* FP8_TEST_BACKEND=cuda, else the CPU */
+  const char *name = getenv("FP8_TEST_BACKEND");
+  fp8_context_config config;
+  fp8_context *c = NULL;
+  FP8_INIT(&config);
+  config.backend = name && !strcmp(name, "cuda") ? FP8_BACKEND_CUDA : FP8_BACKEND_CPU;
+  config.threads = threads;
+  OK(fp8_context_create(&config, &c));
+  return c;
+}
+
+static inline void *host_new(size_t bytes) {
+  void *p = malloc(bytes ? bytes : 1);
+  if (!p) abort();
+  return p;
+}
+
+static inline void dev_put(const fp8_context *c, void *dst, const void *src, uint64_t bytes) {
+  if (!bytes) return;
+  OK(fp8_buffer_copy(c, dst, src, bytes, NULL));
+  OK(fp8_stream_sync(c, NULL));
+}
+
+static inline void *dev_get(const fp8_context *c, const void *src, uint64_t bytes) { /* free() it */
+  void *host = host_new(bytes);
+  dev_put(c, host, src, bytes);
+  return host;
+}
+
+/* Filled with one pattern when there is no source, so that what nobody writes compares equal. */
+static inline fp8_buffer dev_new(const fp8_context *c, const void *src, uint64_t bytes) {
+  fp8_buffer b;
+  void *pattern = NULL;
+  OK(fp8_buffer_alloc(c, bytes ? bytes : 1, &b, NULL));
+  if (!src) src = memset(pattern = host_new(bytes), 0xa5, bytes);
+  dev_put(c, b.data, src, bytes);
+  free(pattern);
+  b.bytes = bytes;
+  return b;
+}
+
+static inline void dev_free(const fp8_context *c, fp8_buffer *b) { fp8_buffer_free(c, b, NULL); }
 
 typedef struct rank_call {
   int rank, size;
   fp8_comm *comm;
+  const fp8_context *c;
+  fp8_stream stream; /* its own */
   void *arg;
   void (*body)(struct rank_call *self);
   pthread_t thread;
@@ -61,11 +107,14 @@ typedef struct rank_call {
 
 static inline void *rank_main(void *arg) {
   rank_call *self = (rank_call *)arg;
+  OK(fp8_stream_create(self->c, &self->stream));
   self->body(self);
+  OK(fp8_stream_sync(self->c, self->stream));
+  fp8_stream_destroy(self->c, self->stream);
   return NULL;
 }
 
-static inline void run_ranks(int size, void (*body)(rank_call *), void *arg) {
+static inline void run_ranks(const fp8_context *context, int size, void (*body)(rank_call *), void *arg) {
   fp8_comm *comms[64];
   rank_call calls[64];
   int r;
@@ -76,6 +125,7 @@ static inline void run_ranks(int size, void (*body)(rank_call *), void *arg) {
     c.rank = r;
     c.size = size;
     c.comm = comms[r];
+    c.c = context;
     c.arg = arg;
     c.body = body;
     calls[r] = c;
@@ -128,23 +178,6 @@ static inline fp8_tensor tensor_2d(void *data, int32_t dtype, int64_t rows, int6
   return t;
 }
 
-static inline void *grab(size_t bytes) { /* aligned; filled, so that what nobody writes compares equal */
-  void *p = NULL;
-  if (posix_memalign(&p, 256, bytes ? bytes : 1)) abort();
-  memset(p, 0xa5, bytes ? bytes : 1);
-  return p;
-}
-
-static inline fp8_context *cpu_context(int threads) {
-  fp8_context_config config;
-  fp8_context *c = NULL;
-  FP8_INIT(&config);
-  config.backend = FP8_BACKEND_CPU;
-  config.threads = threads;
-  OK(fp8_context_create(&config, &c));
-  return c;
-}
-
 static inline fp8_recipe *recipe_of(int preset, int rule, int rounding) { /* 0 = the preset's */
   fp8_recipe_config config;
   fp8_recipe *r = NULL;
@@ -162,21 +195,21 @@ typedef struct weight {
   fp8_buffer memory;
 } weight;
 
-static inline weight make_weight(const fp8_context *c, const fp8_recipe *r, int64_t rows, int64_t cols, uint32_t sides) {
+static inline weight make_weight(const fp8_context *c, const fp8_recipe *r, int64_t rows, int64_t cols,
+                                 uint32_t sides) {
   weight w;
   uint64_t bytes = 0;
   FP8_INIT(&w.q);
   OK(fp8_recipe_describe(r, c, FP8_ROLE_WEIGHT, rows, cols, sides | FP8_SIDE_COPY, &w.q));
   OK(fp8_qtensor_bytes(&w.q, sides, &bytes));
-  w.memory.data = grab(bytes);
-  w.memory.bytes = bytes;
+  w.memory = dev_new(c, NULL, bytes);
   OK(fp8_qtensor_place(&w.q, sides, &w.memory));
   return w;
 }
 
-/* The whole master quantized on one rank: what every sharded way must equal. */
-static inline weight whole_weight(const fp8_context *c, const fp8_recipe *r, const float *master, int64_t rows, int64_t cols,
-                                  uint32_t sides) {
+/* The whole master, in device memory, quantized on one rank: what every sharded way must equal. */
+static inline weight whole_weight(const fp8_context *c, const fp8_recipe *r, const void *master, int64_t rows,
+                                  int64_t cols, uint32_t sides) {
   weight w = make_weight(c, r, rows, cols, sides);
   fp8_tensor x = tensor_2d((void *)(uintptr_t)master, FP8_DTYPE_F32, rows, cols);
   fp8_quantize_args args;

@@ -36,7 +36,7 @@ static void close_list(sharded *s) {
 
 /* One weight of 130 x 200, cut in two at every step-th place, and in 3 to 8 with the cuts moving together. */
 static void cuts_of_one(void **state) {
-  fp8_context *c = cpu_context(1);
+  fp8_context *c = ranks_context(1);
   int k, world, r;
   (void)state;
   for (k = 0; k < kKinds; ++k) {
@@ -51,7 +51,8 @@ static void cuts_of_one(void **state) {
       const int64_t size = 130 * 200, step = world == 2 ? g_step : g_step * 8 + 1;
       s.world = world;
       for (cut = 0; cut <= (world == 1 ? 0 : size); cut += step) {
-        for (r = 0; r <= world; ++r) s.cuts[0][r] = r == 0 ? 0 : r == world ? size : cut + (size - cut) * (r - 1) / world * (r - 1) / world;
+        for (r = 0; r <= world; ++r)
+          s.cuts[0][r] = r == 0 ? 0 : r == world ? size : cut + (size - cut) * (r - 1) / world * (r - 1) / world;
         check_stateless(&s, (int)(cut % 2));
       }
     }
@@ -62,7 +63,7 @@ static void cuts_of_one(void **state) {
 
 /* Lists of small weights, ragged and empty, cut at random; a rank may own nothing of any. */
 static void random_lists(void **state) {
-  fp8_context *c = cpu_context(1);
+  fp8_context *c = ranks_context(1);
   uint64_t random = 99;
   int k, round, i;
   (void)state;
@@ -91,11 +92,11 @@ typedef struct job {
 
 static void rank_body(rank_call *self) {
   const job *j = (const job *)self->arg;
-  check_rank(&j->s, self->comm, self->rank, j->both);
+  check_rank(&j->s, self->comm, self->rank, self->stream, j->both);
 }
 
 static void communicator(void **state) {
-  fp8_context *c = cpu_context(2);
+  fp8_context *c = ranks_context(2);
   uint64_t random = 4242;
   int k, i;
   (void)state;
@@ -113,7 +114,7 @@ static void communicator(void **state) {
         random_cuts(j.s.cuts[i], world, j.s.rows[i] * j.s.cols[i], &random);
       }
       make_reference(&j.s, random);
-      run_ranks(world, rank_body, &j);
+      run_ranks(c, world, rank_body, &j);
       close_list(&j.s);
     }
   }

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cpu/tile.h"
 #include "backend/cpu/param.h"
+#include "cpu/tile.h"
 #include "fp8/context.h"
 #include "fp8/recipe.h"
 
