@@ -93,8 +93,8 @@ class Linear:
                 return empty(self.context, shape, dtype, stream)
             return None if wanted is False else wanted
 
-        dx = output(dx and w is not None and dx, (*lead, self.in_features), self.input_dtype)
-        dw = output(dw and (saved is not None or x is not None) and dw, (self.out_features, self.in_features), dw_dtype)
+        dx = output(dx if w is not None else False, (*lead, self.in_features), self.input_dtype)
+        dw = output(dw if saved is not None or x is not None else False, (self.out_features, self.in_features), dw_dtype)
         dbias = output(dbias, (self.out_features,), "float32")
         flags = (capi.FP8_LINEAR_ACCUMULATE_DW if accumulate_dw else 0) | (capi.FP8_LINEAR_AMAX_GIVEN if amax_given else 0)
         quantized = isinstance(dy, QTensor)
