@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Plants the faults of catalogue.py, one at a time, in a copy of the repository, and shows which test kills each.
+
+Takes long: by hand or nightly. The last output is committed as tests/mutants/result.txt.
+usage: run.py [--only TEXT] [--jobs N] [--out FILE]
+"""
+import argparse
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from catalogue import MUTANTS  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FLAGS = ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O1", "-DCMAKE_C_FLAGS_RELEASE=-O1", "-DFP8_CUDA=OFF",
+         "-DFP8_MPI=OFF", "-DFP8_BINDINGS=OFF", "-DFP8_ONEDNN=OFF", "-DFP8_EXAMPLES=OFF", "-G", "Ninja"]
+
+
+class Copy:
+    """A copy of the tracked files with a build of its own."""
+
+    def __init__(self, folder, jobs):
+        self.source, self.build, self.jobs = folder / "source", folder / "build", jobs
+        files = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, check=True).stdout
+        for name in filter(None, files.decode().split("\0")):
+            if (ROOT / name).is_file():
+                (self.source / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, self.source / name)
+        subprocess.run(["cmake", "-S", str(self.source), "-B", str(self.build), *FLAGS], check=True, capture_output=True)
+
+    def make(self):
+        """The compiler's complaint, or None."""
+        run = subprocess.run(["cmake", "--build", str(self.build), "-j", str(self.jobs)], capture_output=True, text=True)
+        return None if run.returncode == 0 else run.stdout[-2000:]
+
+    def test(self):
+        """The first test that fails, or None."""
+        run = subprocess.run(["ctest", "--test-dir", str(self.build), "-L", "^(golden|unit|capi)$", "-LE", "^slow$",
+                              "--stop-on-failure", "--timeout", "60", "--no-tests=error"], capture_output=True, text=True)
+        if run.returncode == 0:
+            return None
+        failed = re.search(r"Test\s+#\d+: (\S+) \.*\s*(?:\*\*\*|Subprocess)", run.stdout)
+        return failed.group(1) if failed else "ctest: " + run.stdout[-300:]
+
+
+def plant(copy, mutant):
+    """Writes the fault; gives the file and what to put back, or a complaint."""
+    _, name, text, replacement = mutant
+    path = copy.source / name
+    before = path.read_text(encoding="utf-8")
+    if before.count(text) != 1:
+        return None, f"its text occurs {before.count(text)} times in {name}"
+    path.write_text(before.replace(text, replacement), encoding="utf-8")
+    return (path, before), None
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--out")
+    options = parser.parse_args()
+    lines, bad = [], 0
+
+    def say(line):
+        print(line, flush=True)
+        lines.append(line)
+
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Copy(pathlib.Path(folder), options.jobs)
+        fault = copy.make() or copy.test()
+        if fault:
+            sys.exit(f"without any fault planted: {fault}")
+        chosen = [m for m in MUTANTS if options.only in m[0]]
+        for mutant in chosen:
+            begin = time.monotonic()
+            undo, complaint = plant(copy, mutant)
+            if not complaint:
+                complaint = copy.make()
+                killer = None if complaint else copy.test()
+                undo[0].write_text(undo[1], encoding="utf-8")
+            if complaint:
+                result, bad = f"NOT PLANTED: {complaint}", bad + 1
+            elif killer is None:
+                result, bad = "SURVIVED", bad + 1
+            else:
+                result = f"killed by {killer}"
+            say(f"{mutant[0]:<52} {mutant[1]:<36} {result}   ({time.monotonic() - begin:.0f} s)")
+        say(f"{len(chosen)} faults planted one at a time, {len(chosen) - bad} killed, {bad} not")
+    if options.out:
+        pathlib.Path(options.out).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if bad:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
