@@ -4,15 +4,17 @@
 
 usage: includes.py [REPOSITORY]
 """
+import fnmatch
 import pathlib
 import re
 import sys
 
 # Room -> rooms and single headers that its files may include, beside their own room and the system's headers.
 PODS = [f"src/ops/{name}.h" for name in ("view", "quantize", "gemm", "move", "param", "route")]
-HELPERS = [f"src/core/{name}.h" for name in ("error", "fpcontrol", "log", "parallel")]
-# what kernels/cpu shows to its backend: launchers, and the SIMD target with its tables, which explain() names
-CPU_LAUNCHERS = [f"kernels/cpu/{name}.h" for name in ("launch_cpu", "launch_gemm", "simd", "tile")]
+HELPERS = [f"src/core/{name}.h" for name in ("error", "fpcontrol", "log", "module", "parallel")]
+# what kernels/cpu shows to the backends that run on the CPU: launchers, and the SIMD target with its tables, which
+# explain() names
+CPU_LAUNCHERS = ["kernels/cpu/launch_*.h", "kernels/cpu/simd.h", "kernels/cpu/tile.h"]
 TABLE = {
     "include": [],
     "kernels/numerics": [],
@@ -22,8 +24,8 @@ TABLE = {
     "src/core": ["include", "src/ops"],
     "src/api": ["include", "src/core"],
     "src/backend/cpu": ["include", "src/ops", "kernels/numerics", *CPU_LAUNCHERS, *HELPERS],
-    "src/backend/onednn": ["include", "src/ops", "kernels/numerics", *HELPERS],
-    "src/backend/cuda": ["include", "src/ops", "kernels/numerics", "kernels/cuda/launch_cuda.h", *HELPERS],
+    "src/backend/onednn": ["include", "src/ops", "kernels/numerics", "kernels/cpu/gemm_common.h", *CPU_LAUNCHERS, *HELPERS],
+    "src/backend/cuda": ["include", "src/ops", "kernels/numerics", "kernels/cuda/launch_*.h", *HELPERS],
     "src/comm": ["include", "src/core/comm.h", *HELPERS],
     "tests/capi": ["include"],
     "tests/unit": ["include", "src", "kernels"],
@@ -57,7 +59,7 @@ def resolve(root, source, name):
 
 def allowed(room, target):
     for entry in TABLE[room]:
-        if target == entry or target.startswith(entry + "/"):
+        if fnmatch.fnmatch(target, entry) or target.startswith(entry + "/"):
             return True
     return target.startswith(room + "/")
 
