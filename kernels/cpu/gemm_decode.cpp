@@ -227,32 +227,6 @@ PartsFn decode_parts() {
   }
 }
 
-struct FinishJob {
-  const ops::Gemm *g;
-  const float *sums;
-  int64_t stride;
-  bool scale;
-};
-
-void finish_rows(void *arg, int64_t begin, int64_t end) {
-  const FinishJob &job = *static_cast<const FinishJob *>(arg);
-  constexpr int64_t kWidth = 512;
-  float y[kWidth], sb[kWidth];
-  for (int64_t i = begin; i < end; ++i) {
-    for (int64_t j = 0; j < job.g->d.cols; j += kWidth) {
-      const int64_t n = std::min(kWidth, job.g->d.cols - j);
-      std::copy_n(job.sums + i * job.stride + j, n, y);
-      if (job.scale) {
-        float sa;
-        load_scales(job.g->a, i, 1, 0, &sa);
-        load_scales(job.g->b, j, n, 0, sb);
-        for (int64_t c = 0; c < n; ++c) y[c] *= sa * sb[c];
-      }
-      store_row(*job.g, i, j, n, y);
-    }
-  }
-}
-
 }  // namespace
 
 bool decode_operand(const ops::Side &side, const DecodeTo &to, const GemmPool &pool) {
@@ -264,9 +238,23 @@ bool decode_operand(const ops::Side &side, const DecodeTo &to, const GemmPool &p
   return !job.outside.load();
 }
 
-void finish_product(const ops::Gemm &g, const float *s, int64_t stride, bool scale, const GemmPool &pool) {
-  FinishJob job{&g, s, stride, scale};
-  pool.run(pool.owner, g.d.rows, finish_rows, &job);
+void finish_part(const ops::Gemm &g, const float *s, int64_t stride, bool scale, int64_t i0, int64_t rows, int64_t j0,
+                 int64_t cols) {
+  constexpr int64_t kWidth = 512;
+  float y[kWidth], sb[kWidth];
+  for (int64_t i = i0; i < i0 + rows; ++i) {
+    for (int64_t j = j0; j < j0 + cols; j += kWidth) {
+      const int64_t n = std::min(kWidth, j0 + cols - j);
+      std::copy_n(s + i * stride + j, n, y);
+      if (scale) {
+        float sa;
+        load_scales(g.a, i, 1, 0, &sa);
+        load_scales(g.b, j, n, 0, sb);
+        for (int64_t c = 0; c < n; ++c) y[c] *= sa * sb[c];
+      }
+      store_row(g, i, j, n, y);
+    }
+  }
 }
 
 }  // namespace fp8::cpu

@@ -30,7 +30,7 @@ void gemm_portable(const ops::Gemm &g, const GemmPool &pool, void *scratch);
 // lies beyond the operand in the last blocks is zero.
 struct DecodeTo {
   void *data;
-  int32_t dtype;  // F32 or BF16
+  int32_t dtype;                // F32 or BF16
   int32_t block_rows, block_k;  // 0 = plain
   int32_t fold;                 // multiply the scales in; else codes alone
   int64_t row_stride, k_stride;
@@ -42,7 +42,9 @@ constexpr int64_t kDecodeK = 256;  // block_k divides this
 // that BF16 would not be exact; `to` is then unspecified. F32 is always true.
 bool decode_operand(const ops::Side &side, const DecodeTo &to, const GemmPool &pool);
 
-// d (+)= s[rows, cols] (FP32, rows `stride` apart) * scales of the sides if these end the sum, + bias.
-void finish_product(const ops::Gemm &g, const float *s, int64_t stride, bool scale, const GemmPool &pool);
+// d (+)= s (FP32, rows `stride` apart) * the sides' scales if these wait for the end, + bias: for rows [i0, i0 + rows)
+// and columns [j0, j0 + cols).
+void finish_part(const ops::Gemm &g, const float *s, int64_t stride, bool scale, int64_t i0, int64_t rows, int64_t j0,
+                 int64_t cols);
 
 }  // namespace fp8::cpu

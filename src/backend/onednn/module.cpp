@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // libfp8_onednn.so: FP8 is decoded to BF16 where the CPU multiplies BF16, else to FP32, into the layout that oneDNN
 // wants. Two implementations: `onednn bf16` (exact decoding only: it declines what BF16 cannot hold) and `onednn f32`.
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -141,14 +143,39 @@ class Memory {  // dnnl_memory for one execution
   dnnl_memory_t memory_ = nullptr;
 };
 
-dnnl_status_t execute(const Plan &p, const State &state, const ops::Gemm &g, const void *a, const void *b, void *d,
-                      float *scales, void *scratchpad) {
-  const auto of = [&](dnnl_query_t what) { return desc_of(p.pd, what); };
-  const Memory src(state.engine, of(dnnl_query_src_md), a), weights(state.engine, of(dnnl_query_weights_md), b),
-      dst(state.engine, of(dnnl_query_dst_md), d), pad(state.engine, of(dnnl_query_scratchpad_md), scratchpad),
-      row(state.engine, p.scale_row.get(), scales),
-      col(state.engine, p.scale_col.get(), reinterpret_cast<char *>(scales) + aligned(g.d.rows * 4)),
-      bias(state.engine, p.bias.get(), g.bias.data);
+struct Job {  // one product, its parts over the threads
+  const State *state;
+  const Plan *plan;
+  const ops::Gemm *g;
+  char *a, *b, *sums, *scratchpad;
+  float *scales;
+  bool scale_at_end;
+  std::atomic<int32_t> status;
+};
+
+dnnl_status_t execute(const Job &job, int64_t part) {
+  const Plan &p = *job.plan;
+  const ops::Gemm &g = *job.g;
+  const Piece &piece = p.of_part(part);
+  const dnnl_engine_t engine = job.state->engine;
+  const int64_t i0 = p.by_columns ? 0 : part * p.step, j0 = p.by_columns ? part * p.step : 0;
+  const int64_t size = p.a.to.dtype == FP8_DTYPE_BF16 ? 2 : 4;
+  const auto at = [&](char *base, const Operand &operand, const ops::Side &side, int64_t row) {
+    const int64_t stride = !operand.decoded ? side.codes.lead_stride[0] : operand.turned ? 1 : operand.to.row_stride;
+    return base + row * stride * size;
+  };
+  const int64_t d_row = g.d.lead_stride[0], d_size = g.d.dtype == FP8_DTYPE_F32 ? 4 : 2;
+  char *d = p.direct ? static_cast<char *>(g.d.data) + (i0 * d_row + j0) * d_size : job.sums + (i0 * g.d.cols + j0) * 4;
+  const char *bias_at = static_cast<const char *>(g.bias.data);
+  if (bias_at) bias_at += j0 * (g.bias.dtype == FP8_DTYPE_F32 ? 4 : 2);
+  float *rows = job.scales, *cols = reinterpret_cast<float *>(reinterpret_cast<char *>(rows) + aligned(g.d.rows * 4));
+  const auto of = [&](dnnl_query_t what) { return desc_of(piece.pd, what); };
+  const Memory src(engine, of(dnnl_query_src_md), at(job.a, p.a, g.a, i0));
+  const Memory weights(engine, of(dnnl_query_weights_md), j0 ? at(job.b, p.b, g.b, j0) : job.b);
+  const Memory dst(engine, of(dnnl_query_dst_md), d);
+  const Memory pad(engine, of(dnnl_query_scratchpad_md), job.scratchpad + part * aligned(p.scratchpad_bytes));
+  const Memory row(engine, piece.scale_row.get(), p.binary_scales == 2 ? rows + i0 : rows);
+  const Memory col(engine, piece.scale_col.get(), cols + j0), bias(engine, piece.bias.get(), bias_at);
   dnnl_exec_arg_t args[8];
   int count = 0, post = 0;
   const auto add = [&](int what, const Memory &m) { args[count++] = {what, m.get()}; };
@@ -158,18 +185,33 @@ dnnl_status_t execute(const Plan &p, const State &state, const ops::Gemm &g, con
   add(DNNL_ARG_SCRATCHPAD, pad);
   if (p.binary_scales >= 1) add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(post++) | DNNL_ARG_SRC_1, row);
   if (p.binary_scales == 2) add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(post++) | DNNL_ARG_SRC_1, col);
-  if (p.direct && g.bias.data)
+  if (p.direct && bias_at) {
     add(p.binary_bias ? DNNL_ARG_ATTR_MULTIPLE_POST_OP(post) | DNNL_ARG_SRC_1 : DNNL_ARG_BIAS, bias);
+  }
   for (int i = 0; i < count; ++i) {
     if (!args[i].memory) return dnnl_out_of_memory;
   }
   dnnl_stream_t stream = nullptr;
-  dnnl_status_t status = dnnl_stream_create(&stream, state.engine, dnnl_stream_default_flags);
+  dnnl_status_t status = dnnl_stream_create(&stream, engine, dnnl_stream_default_flags);
   if (status != dnnl_success) return status;
-  status = dnnl_primitive_execute(p.primitive, stream, count, args);
+  status = dnnl_primitive_execute(piece.primitive, stream, count, args);
   if (status == dnnl_success) status = dnnl_stream_wait(stream);
   dnnl_stream_destroy(stream);
+  if (status == dnnl_success && !p.direct) {
+    cpu::finish_part(g, reinterpret_cast<const float *>(job.sums), g.d.cols, job.scale_at_end, i0,
+                     p.by_columns ? g.d.rows : std::min(p.step, g.d.rows - i0), j0,
+                     p.by_columns ? std::min(p.step, g.d.cols - j0) : g.d.cols);
+  }
   return status;
+}
+
+void execute_parts(void *arg, int64_t begin, int64_t end) {
+  Job &job = *static_cast<Job *>(arg);
+  const OneThread one;
+  for (int64_t part = begin; part < end; ++part) {
+    const dnnl_status_t status = execute(job, part);
+    if (status != dnnl_success) job.status.store(status);
+  }
 }
 
 int32_t run(void *self, const ops::Gemm *gemm, char *why, uint64_t bytes) {
@@ -188,37 +230,39 @@ int32_t run(void *self, const ops::Gemm *gemm, char *why, uint64_t bytes) {
       at += aligned(size);
       return piece;
     };
-    void *a = take(plan->a.bytes), *b = take(plan->b.bytes), *sums = take(plan->sums_bytes);
-    float *scales = reinterpret_cast<float *>(take(plan->scales_bytes));
-    void *scratchpad = take(plan->scratchpad_bytes);
+    Job job{path.state,
+            plan.get(),
+            &g,
+            take(plan->a.bytes),
+            take(plan->b.bytes),
+            take(plan->sums_bytes),
+            nullptr,
+            nullptr,
+            finish != Finish::kNone,
+            {0}};
+    job.scales = reinterpret_cast<float *>(take(plan->scales_bytes));
+    job.scratchpad = take(0);  // the rest: one for each part
     const bool fold = finish == Finish::kNone && !plain;
-    if (!fetch(g.a, plan->a, fold, a, pool) || !fetch(g.b, plan->b, fold, b, pool)) {
+    if (!fetch(g.a, plan->a, fold, job.a, pool) || !fetch(g.b, plan->b, fold, job.b, pool)) {
       if (finish_of(g) == Finish::kNone) {
         return decline(why, bytes, "a block's scale is no power of two, or takes values out of BF16's normal range");
       }
       finish = finish_of(g);
       continue;
     }
-    if (!plan->a.decoded) a = g.a.codes.data;
-    if (!plan->b.decoded) b = g.b.codes.data;
+    if (!plan->a.decoded) job.a = static_cast<char *>(g.a.codes.data);
+    if (!plan->b.decoded) job.b = static_cast<char *>(g.b.codes.data);
     if (plan->binary_scales) {
-      float *col = reinterpret_cast<float *>(reinterpret_cast<char *>(scales) + aligned(g.d.rows * 4));
-      cpu::load_scales(g.a, 0, plan->binary_scales == 1 ? 1 : g.d.rows, 0, scales);
+      float *col = reinterpret_cast<float *>(reinterpret_cast<char *>(job.scales) + aligned(g.d.rows * 4));
+      cpu::load_scales(g.a, 0, plan->binary_scales == 1 ? 1 : g.d.rows, 0, job.scales);
       cpu::load_scales(g.b, 0, plan->binary_scales == 1 ? 1 : g.d.cols, 0, col);
-      if (plan->binary_scales == 1) scales[0] *= col[0];
+      if (plan->binary_scales == 1) job.scales[0] *= col[0];
     }
-    dnnl_status_t status;
-    {
-      const Threads threads(path.state->config.threads);
-      status = execute(*plan, *path.state, g, a, b, plan->direct ? g.d.data : sums, scales, scratchpad);
-    }
-    if (status != dnnl_success) {
+    pool.run(pool.owner, plan->parts, execute_parts, &job);
+    if (const int32_t status = job.status.load()) {
       char text[96];
       std::snprintf(text, sizeof text, "oneDNN's matmul (%s) ended with status %d", plan->impl.c_str(), status);
       return path.state->host->set_error(FP8_ERR_BACKEND, FP8_DOMAIN_ONEDNN, status, text);
-    }
-    if (!plan->direct) {
-      cpu::finish_product(g, static_cast<const float *>(sums), g.d.cols, finish != Finish::kNone, pool);
     }
     return FP8_OK;
   }

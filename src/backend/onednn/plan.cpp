@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstring>
 #include <tuple>
 
@@ -49,6 +50,22 @@ bool usable(const Blocking &b, bool half, cpu::DecodeTo *to) {
   return cpu::kDecodeK % to->block_k == 0 && to->block_rows <= 64;
 }
 
+const OpenMp &open_mp() {
+  static const OpenMp omp;
+  return omp;
+}
+
+// Parts for the threads: of rows where there are enough, else of columns; multiples of every tile of scales.
+void cut(const Key &key, Plan *plan) {
+  const int64_t threads = key.threads;
+  plan->by_columns = key.m < 32 * threads && key.n > key.m;
+  const int64_t extent = plan->by_columns ? key.n : key.m;
+  int64_t step = (extent + threads - 1) / threads;
+  if (step >= 512) step = (step + 1) / 2;  // some slack for threads that come late
+  plan->step = std::max<int64_t>(32, (step + 31) / 32 * 32);
+  plan->parts = (extent + plan->step - 1) / plan->step;
+}
+
 struct Attr {
   dnnl_primitive_attr_t attr = nullptr;
   dnnl_post_ops_t ops = nullptr;
@@ -73,29 +90,27 @@ bool Key::operator<(const Key &o) const {
   return tie(*this) < tie(o);
 }
 
-Plan::~Plan() {
+Piece::~Piece() {
   if (primitive) dnnl_primitive_destroy(primitive);
   if (pd) dnnl_primitive_desc_destroy(pd);
 }
 
 uint64_t Plan::workspace() const {
-  return aligned(a.bytes) + aligned(b.bytes) + aligned(sums_bytes) + aligned(scales_bytes) + aligned(scratchpad_bytes) +
-         kAlign;
+  return aligned(a.bytes) + aligned(b.bytes) + aligned(sums_bytes) + aligned(scales_bytes) +
+         static_cast<uint64_t>(parts) * aligned(scratchpad_bytes) + kAlign;
 }
 
-Threads::Threads(int32_t count) {
-  static const OpenMp omp;
-  if (!omp.set) return;
-  before_ = omp.get();
-  if (before_ == count)
+OneThread::OneThread() {
+  if (!open_mp().set) return;
+  before_ = open_mp().get();
+  if (before_ == 1)
     before_ = 0;
   else
-    omp.set(count);
+    open_mp().set(1);
 }
 
-Threads::~Threads() {
-  static const OpenMp omp;
-  if (before_ && omp.set) omp.set(before_);
+OneThread::~OneThread() {
+  if (before_) open_mp().set(before_);
 }
 
 std::shared_ptr<const Plan> Plans::get(const Key &key) {
@@ -112,82 +127,106 @@ std::shared_ptr<const Plan> Plans::get(const Key &key) {
   return plan;
 }
 
-std::shared_ptr<const Plan> Plans::make(const Key &key) const {
-  const Threads threads(key.threads);
+bool Plans::make_piece(const Key &key, int64_t m, int64_t n, bool packed, DescView weights, const Plan &plan,
+                       Piece *piece) const {
   const dnnl_data_type_t type = key.half ? dnnl_bf16 : dnnl_f32;
-  const int64_t size = key.half ? 2 : 4;
-  const auto plan = std::make_shared<Plan>();
-  Plan &p = *plan;
   Desc a, b, d;
-  p.a.decoded = key.a_row == 0;
-  p.b.decoded = key.b_row == 0;
-  const int32_t to_dtype = key.half ? FP8_DTYPE_BF16 : FP8_DTYPE_F32;
-  p.a.turned = key.a_turned, p.b.turned = key.b_turned;
-  const int64_t a_line = row_length(p.a.turned ? key.m : key.k), b_line = row_length(p.b.turned ? key.n : key.k);
-  p.a.to = {nullptr, to_dtype, 0, 0, 1, a_line, 0};
-  if (p.a.decoded) p.a.bytes = static_cast<uint64_t>((p.a.turned ? key.k : key.m) * a_line * size);
-  if (!p.a.decoded) {
-    a.init(type, key.m, key.k, key.a_row, key.a_k);
+  if (!plan.a.decoded) {
+    a.init(type, m, key.k, key.a_row, key.a_k);
   } else {
-    a.init(type, key.m, key.k, p.a.turned ? 1 : a_line, p.a.turned ? a_line : 1);
+    a.init(type, m, key.k, plan.a.turned ? 1 : plan.a.to.row_stride, plan.a.turned ? plan.a.to.row_stride : 1);
   }
-  // direct first; then plain FP32 sums. Decoded weights in oneDNN's own layout first.
+  if (!plan.b.decoded) {
+    b.init(type, key.k, n, key.b_k, key.b_row);
+  } else {
+    const int64_t line = plan.b.to.row_stride;
+    b.init(type, key.k, n, plan.b.turned ? line : 1, plan.b.turned ? 1 : line, packed);
+  }
+  d.init(plan.direct ? type_of(key.d_dtype) : dnnl_f32, m, n, plan.direct ? key.d_row : key.n, 1);
+  piece->bias.init(type_of(key.bias_dtype), 1, n, n, 1);
+  piece->scale_row.init(dnnl_f32, key.finish == Finish::kTensor ? 1 : m, 1, 1, 1);
+  piece->scale_col.init(dnnl_f32, 1, n, n, 1);
+  Attr attr;
+  if (plan.binary_scales >= 1) dnnl_post_ops_append_binary(attr.ops, dnnl_binary_mul, piece->scale_row.get());
+  if (plan.binary_scales == 2) dnnl_post_ops_append_binary(attr.ops, dnnl_binary_mul, piece->scale_col.get());
+  if (plan.binary_bias) dnnl_post_ops_append_binary(attr.ops, dnnl_binary_add, piece->bias.get());
+  if (plan.direct && key.accumulate) append_sum(attr.ops);
+  dnnl_primitive_attr_set_post_ops(attr.attr, attr.ops);
+  const bool bias = plan.direct && key.bias_dtype && !plan.binary_bias;
+  dnnl_primitive_desc_t pd = nullptr;
+  if (matmul_desc(&pd, engine_, a.get(), weights ? weights : b.get(), bias ? piece->bias.get() : nullptr, d.get(),
+                  attr.attr) != dnnl_success) {
+    return false;
+  }
+  const char *name = "";
+  dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name);
+  if (std::strncmp(name, "ref", 3) == 0 || dnnl_primitive_create(&piece->primitive, pd) != dnnl_success) {
+    piece->primitive = nullptr;
+    dnnl_primitive_desc_destroy(pd);
+    return false;
+  }
+  piece->pd = pd;
+  return true;
+}
+
+bool Plans::make_pieces(const Key &key, bool packed, Plan *plan) const {
+  Plan &p = *plan;
+  const int64_t size = key.half ? 2 : 4, extent = p.by_columns ? key.n : key.m;
+  const int64_t first = std::min(p.step, extent), rest = extent - (p.parts - 1) * p.step;
+  if (!make_piece(key, p.by_columns ? key.m : first, p.by_columns ? first : key.n, packed, nullptr, p, &p.piece)) {
+    return false;
+  }
+  const DescView weights = desc_of(p.piece.pd, dnnl_query_weights_md);
+  if (packed) {
+    Blocking blocking{};
+    if (!blocking_of(weights, &blocking) || !usable(blocking, key.half, &p.b.to)) return false;
+  }
+  if (p.parts > 1 && rest != first &&
+      !make_piece(key, p.by_columns ? key.m : rest, p.by_columns ? rest : key.n, false, packed ? weights : nullptr, p,
+                  &p.last)) {
+    return false;
+  }
+  if (p.b.decoded) {
+    p.b.bytes =
+        packed ? desc_bytes(weights) : static_cast<uint64_t>((p.b.turned ? key.k : key.n) * p.b.to.row_stride * size);
+  }
+  p.sums_bytes = p.direct ? 0 : static_cast<uint64_t>(key.m * key.n) * 4;
+  p.scales_bytes = p.binary_scales ? aligned(key.m * 4) + static_cast<uint64_t>(key.n) * 4 : 0;
+  p.scratchpad_bytes = desc_bytes(desc_of(p.piece.pd, dnnl_query_scratchpad_md));
+  if (p.last.pd)
+    p.scratchpad_bytes = std::max(p.scratchpad_bytes, desc_bytes(desc_of(p.last.pd, dnnl_query_scratchpad_md)));
+  const char *name = "";
+  dnnl_primitive_desc_query(p.piece.pd, dnnl_query_impl_info_str, 0, &name);
+  p.impl = name;
+  return true;
+}
+
+std::shared_ptr<const Plan> Plans::make(const Key &key) const {
+  const OneThread one;
+  const int32_t to_dtype = key.half ? FP8_DTYPE_BF16 : FP8_DTYPE_F32;
+  const int64_t size = key.half ? 2 : 4;
+  // direct first, then FP32 sums; decoded weights in oneDNN's own layout first, unless the columns are cut
   for (const bool direct : {true, false}) {
     if (direct && key.d_row == 0) continue;
     for (const bool packed : {true, false}) {
-      if (packed && (!p.b.decoded || p.b.turned)) continue;
-      Attr attr;
-      d.init(direct ? type_of(key.d_dtype) : dnnl_f32, key.m, key.n, direct ? key.d_row : key.n, 1);
-      if (!p.b.decoded) {
-        b.init(type, key.k, key.n, key.b_k, key.b_row);
-      } else {
-        b.init(type, key.k, key.n, p.b.turned ? b_line : 1, p.b.turned ? 1 : b_line, packed);
-      }
-      p.bias.init(type_of(key.bias_dtype), 1, key.n, key.n, 1);
-      p.scale_row.init(dnnl_f32, key.finish == Finish::kTensor ? 1 : key.m, 1, 1, 1);
-      p.scale_col.init(dnnl_f32, 1, key.n, key.n, 1);
+      const auto plan = std::make_shared<Plan>();
+      Plan &p = *plan;
+      cut(key, &p);
+      p.a.decoded = key.a_row == 0, p.b.decoded = key.b_row == 0;
+      p.a.turned = key.a_turned, p.b.turned = key.b_turned;
+      p.a.to = {nullptr, to_dtype, 0, 0, 1, row_length(p.a.turned ? key.m : key.k), 0};
+      p.b.to = {nullptr, to_dtype, 0, 0, 1, row_length(p.b.turned ? key.n : key.k), 0};
+      if (p.a.decoded) p.a.bytes = static_cast<uint64_t>((p.a.turned ? key.k : key.m) * p.a.to.row_stride * size);
+      if (packed && (!p.b.decoded || p.b.turned || p.by_columns)) continue;
       p.direct = direct;
       p.binary_scales = direct ? static_cast<int>(key.finish) : 0;
       p.binary_bias = p.binary_scales && key.bias_dtype;
-      if (p.binary_scales >= 1) dnnl_post_ops_append_binary(attr.ops, dnnl_binary_mul, p.scale_row.get());
-      if (p.binary_scales == 2) dnnl_post_ops_append_binary(attr.ops, dnnl_binary_mul, p.scale_col.get());
-      if (p.binary_bias) dnnl_post_ops_append_binary(attr.ops, dnnl_binary_add, p.bias.get());
-      if (direct && key.accumulate) append_sum(attr.ops);
-      dnnl_primitive_attr_set_post_ops(attr.attr, attr.ops);
-      const bool bias = direct && key.bias_dtype && !p.binary_bias;
-      dnnl_primitive_desc_t pd = nullptr;
-      if (matmul_desc(&pd, engine_, a.get(), b.get(), bias ? p.bias.get() : nullptr, d.get(), attr.attr) !=
-          dnnl_success) {
-        continue;
-      }
-      const char *name = "";
-      dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name);
-      Blocking blocking{};
-      const DescView weights = desc_of(pd, dnnl_query_weights_md);
-      if (std::strncmp(name, "ref", 3) == 0 ||
-          (packed && (!blocking_of(weights, &blocking) || !usable(blocking, key.half, &p.b.to)))) {
-        dnnl_primitive_desc_destroy(pd);
-        continue;
-      }
-      if (!packed) p.b.to = {nullptr, to_dtype, 0, 0, 1, b_line, 0};
-      if (dnnl_primitive_create(&p.primitive, pd) != dnnl_success) {
-        dnnl_primitive_desc_destroy(pd);
-        p.primitive = nullptr;
-        continue;
-      }
-      p.pd = pd;
-      p.impl = name;
-      if (p.b.decoded) {
-        p.b.bytes = packed ? desc_bytes(weights) : static_cast<uint64_t>((p.b.turned ? key.k : key.n) * b_line * size);
-      }
-      if (!direct) p.sums_bytes = static_cast<uint64_t>(key.m * key.n) * 4;
-      if (p.binary_scales) p.scales_bytes = static_cast<uint64_t>(aligned(key.m * 4) + key.n * 4);
-      p.scratchpad_bytes = desc_bytes(desc_of(pd, dnnl_query_scratchpad_md));
-      return plan;
+      if (make_pieces(key, packed, &p)) return plan;
     }
   }
-  p.why = "oneDNN has no optimized product for this shape and type on this CPU";
-  return plan;
+  const auto none = std::make_shared<Plan>();
+  none->why = "oneDNN has no optimized product for this shape and type on this CPU";
+  return none;
 }
 
 }  // namespace fp8::onednn

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One oneDNN matmul for one shape, and a bounded cache of them.
+// A product of one shape as one-thread oneDNN matmuls over parts of the result, and a bounded cache of such plans. The
+// parts run on the library's own threads: oneDNN's OpenMP team would ignore the context's count, outlive the call
+// spinning, and wait long on a busy machine.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -36,21 +38,28 @@ struct Operand {  // of a plan: read as it is, or decoded into the workspace
   uint64_t bytes;
 };
 
-struct Plan {
-  Plan() = default;
-  ~Plan();
-  Plan(const Plan &) = delete;
-  Plan &operator=(const Plan &) = delete;
-  std::string why;  // not empty: oneDNN has no such product
-  std::string impl;
+struct Piece {  // one oneDNN matmul, for some rows (or columns) of the result
+  Piece() = default;
+  ~Piece();
+  Piece(const Piece &) = delete;
+  Piece &operator=(const Piece &) = delete;
   dnnl_primitive_desc_t pd = nullptr;
   dnnl_primitive_t primitive = nullptr;
+  Desc scale_row, scale_col, bias;
+};
+
+struct Plan {
+  std::string why;  // not empty: oneDNN has no such product
+  std::string impl;
   Operand a{}, b{};
   bool direct = false;    // oneDNN writes d itself, scales, bias and sum included; else FP32 sums for finish_product
   int binary_scales = 0;  // post-ops that multiply: 0, 1 (tensor) or 2 (row, column)
   bool binary_bias = false;
-  uint64_t sums_bytes = 0, scales_bytes = 0, scratchpad_bytes = 0;
-  Desc scale_row, scale_col, bias;
+  bool by_columns = false;  // the result is cut along n, else along m
+  int64_t step = 0, parts = 0;
+  Piece piece, last;  // last: the remainder, where the cut does not come out even
+  uint64_t sums_bytes = 0, scales_bytes = 0, scratchpad_bytes = 0;  // scratchpad: of a part
+  const Piece &of_part(int64_t part) const { return part == parts - 1 && last.primitive ? last : piece; }
   uint64_t workspace() const;
 };
 
@@ -66,22 +75,25 @@ class Plans {
  private:
   static constexpr size_t kMost = 512;
   std::shared_ptr<const Plan> make(const Key &key) const;
+  bool make_pieces(const Key &key, bool packed, Plan *plan) const;
+  bool make_piece(const Key &key, int64_t m, int64_t n, bool packed, DescView weights, const Plan &plan,
+                  Piece *piece) const;
   dnnl_engine_t engine_;
   std::mutex mutex_;
   std::map<Key, std::shared_ptr<const Plan>> plans_;
   std::deque<Key> order_;
 };
 
-// oneDNN's OpenMP obeys the calling thread's setting: this one holds it for a scope.
-class Threads {
+// For its scope, oneDNN on the calling thread stays on it. (OpenMP builds of oneDNN: this is a setting of each thread.)
+class OneThread {
  public:
-  explicit Threads(int32_t count);
-  ~Threads();
-  Threads(const Threads &) = delete;
-  Threads &operator=(const Threads &) = delete;
+  OneThread();
+  ~OneThread();
+  OneThread(const OneThread &) = delete;
+  OneThread &operator=(const OneThread &) = delete;
 
  private:
-  int32_t before_ = 0;
+  int before_ = 0;
 };
 
 }  // namespace fp8::onednn
