@@ -131,8 +131,9 @@ void set_plain_side(const fp8_quantize_args &a, const QuantizeNames &n, int32_t 
   const ops::Matrix copy = upright(side_view(*a.q, side, owner, mode == Mode::kQuery).codes, side);
   if (plan.copy_count == 1) {  // placed together: one copy for both
     const ops::Matrix &first = plan.copies[0].dst;
-    if (first.data == copy.data && first.dtype == copy.dtype && first.lead_stride[0] == copy.lead_stride[0] &&
-        first.col_stride == copy.col_stride)
+    const bool rows = copy.rows <= 1 || first.lead_stride[0] == copy.lead_stride[0];
+    const bool cols = copy.cols <= 1 || first.col_stride == copy.col_stride;
+    if (first.data == copy.data && first.dtype == copy.dtype && rows && cols)
       return;
   }
   ops::Cast &cast = plan.copies[plan.copy_count++];
