@@ -172,11 +172,9 @@ fp8_status translated(Body &&body) noexcept {
     body();
     return FP8_OK;
   } catch (const Error &e) {
-    set_detail(e.status, e.domain, e.native_code, e.what(), "local communicator");
-    return e.status;
+    return set_error(e.status, e.domain, e.native_code, e.what());
   } catch (const std::exception &e) {
-    set_detail(FP8_ERR_NO_MEMORY, FP8_DOMAIN_LIBRARY, 0, e.what(), "local communicator");
-    return FP8_ERR_NO_MEMORY;
+    return set_error(FP8_ERR_NO_MEMORY, FP8_DOMAIN_LIBRARY, 0, e.what());
   }
 }
 
@@ -289,10 +287,11 @@ fp8_status local_wait(void *user, fp8_stream stream, int64_t timeout_ms) {
         g.changed.wait(lock, done);
       } else if (!g.changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), done)) {
         std::string missing;
+        int32_t count = 0;
         for (int32_t r = 0; r < g.size(); ++r)
-          if (!g.here[r]) missing += format("%s %d", missing.empty() ? "" : ",", r);
-        g.abort(format("after %lld ms in %s, still missing rank%s", static_cast<long long>(timeout_ms),
-                       op_name(g.calls[self.rank].op), missing.c_str()));
+          if (!g.here[r]) missing += format("%s%d", count++ ? ", " : "", r);
+        g.abort(format("after %lld ms in %s, missing rank%s %s", static_cast<long long>(timeout_ms),
+                       op_name(g.calls[self.rank].op), count == 1 ? "" : "s", missing.c_str()));
       }
       if (!g.fault.empty()) g.fail_now();
       transport = self.device;

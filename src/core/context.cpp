@@ -22,7 +22,9 @@ thread_local std::string t_message;
 thread_local int32_t t_domain = FP8_DOMAIN_LIBRARY;
 thread_local int64_t t_native = 0;
 
-int32_t host_set_error(int32_t status, int32_t domain, int64_t native_code, const char *message) {
+}  // namespace
+
+int32_t set_error(int32_t status, int32_t domain, int64_t native_code, const char *message) {
   t_domain = domain;
   t_native = native_code;
   try {
@@ -32,6 +34,8 @@ int32_t host_set_error(int32_t status, int32_t domain, int64_t native_code, cons
   }
   return status;
 }
+
+namespace {
 
 const fp8_context &owner_of(void *owner) { return *static_cast<const fp8_context *>(owner); }
 
@@ -43,7 +47,7 @@ void *host_alloc(void *owner, uint64_t bytes, uint64_t, int32_t space, fp8_strea
   try {
     return allocate(owner_of(owner), bytes, space, stream);
   } catch (const Error &e) {
-    host_set_error(e.status, e.domain, e.native_code, e.what());
+    set_error(e.status, e.domain, e.native_code, e.what());
     return nullptr;
   }
 }
@@ -56,7 +60,7 @@ void host_parallel_for(void *owner, int64_t n, void (*body)(void *, int64_t, int
   parallel_for(owner_of(owner).threads, n, body, arg);
 }
 
-constexpr ops::HostApi kHost = {ops::kBackendAbi, sizeof(ops::HostApi), host_set_error,    host_count,
+constexpr ops::HostApi kHost = {ops::kBackendAbi, sizeof(ops::HostApi), set_error,         host_count,
                                 host_alloc,       host_release,         host_parallel_for, verbose};
 
 const ops::BackendApi *cuda_table() {

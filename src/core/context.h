@@ -26,6 +26,8 @@ fp8_context *create_context(const fp8_context_config &config);
 
 // Throws the calling thread's detail, which a backend entry has set, when status is not FP8_OK.
 void check(int32_t status);
+// Sets that detail, for callbacks that must not throw; returns status.
+int32_t set_error(int32_t status, int32_t domain, int64_t native_code, const char *message);
 
 // A CPU context has no streams.
 void check_stream(const fp8_context &c, fp8_stream stream);

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators: reductions, comparisons across ranks, and every way in which a rank can fail its peers. */
+#include <time.h>
+#include <unistd.h>
+
+#include "ranks.h"
+
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static fp8_status reduce(rank_call *self, fp8_buffer *b, int32_t dtype, int64_t n) {
+  fp8_tensor t = tensor_1d(b->data, dtype, n);
+  return fp8_all_reduce_max(self->c, self->comm, &t, self->stream);
+}
+
+static void reduce_body(rank_call *self) {
+  static const int64_t sizes[] = {0, 1, 3, 1000, 4097};
+  size_t s;
+  for (s = 0; s < sizeof sizes / sizeof *sizes; ++s) {
+    const int64_t n = sizes[s];
+    float *f = (float *)host_new(n * 4);
+    uint8_t *u = (uint8_t *)host_new(n);
+    fp8_buffer df, du;
+    int64_t i;
+    for (i = 0; i < n; ++i) {
+      f[i] = (float)((i * 7 + self->rank * 13) % 101) * 0.125f;
+      u[i] = (uint8_t)((i * 5 + self->rank * 31) % 256);
+    }
+    df = dev_new(self->c, f, n * 4);
+    du = dev_new(self->c, u, n);
+    OK(reduce(self, &df, FP8_DTYPE_F32, n));
+    OK(reduce(self, &du, FP8_DTYPE_U8, n));
+    OK(fp8_stream_sync(self->c, self->stream));
+    free(f);
+    free(u);
+    f = (float *)dev_get(self->c, df.data, n * 4);
+    u = (uint8_t *)dev_get(self->c, du.data, n);
+    for (i = 0; i < n; ++i) {
+      float want = 0;
+      int r, want8 = 0;
+      for (r = 0; r < self->size; ++r) {
+        const float v = (float)((i * 7 + r * 13) % 101) * 0.125f;
+        const int v8 = (int)((i * 5 + r * 31) % 256);
+        want = v > want ? v : want;
+        want8 = v8 > want8 ? v8 : want8;
+      }
+      CHECK(f[i] == want && u[i] == want8);
+    }
+    free(f);
+    free(u);
+    dev_free(self->c, &df);
+    dev_free(self->c, &du);
+  }
+}
+
+static void reductions(void **state) {
+  fp8_context *c = ranks_context(1);
+  int world;
+  (void)state;
+  for (world = 1; world <= 8; ++world) run_ranks(c, world, reduce_body, NULL);
+  fp8_context_destroy(c);
+}
+
+static void check_body(rank_call *self) {
+  const char *text = self->rank == 2 ? "other" : "thing";
+  OK(fp8_comm_check(self->comm, "the weather", "fine", 4));
+  OK(fp8_comm_check(self->comm, NULL, NULL, 0));
+  REFUSED(fp8_comm_check(self->comm, "the thing", text, 5), FP8_ERR_COMM,
+          "the thing differs from rank 0 (5 bytes) on rank 2");
+  REFUSED(fp8_comm_check(self->comm, "the size", text, self->rank == 1 ? 3 : 2), FP8_ERR_COMM, "rank 1 (3 bytes");
+  OK(fp8_comm_check(self->comm, "the weather", "fine", 4));
+  OK(fp8_comm_status(self->comm)); /* a difference is no fault of the communicator */
+}
+
+static void comparisons(void **state) {
+  fp8_context *c = ranks_context(1);
+  (void)state;
+  run_ranks(c, 3, check_body, NULL);
+  fp8_context_destroy(c);
+}
+
+static void param_check_body(rank_call *self) {
+  const fp8_recipe *const *recipes = (const fp8_recipe *const *)self->arg;
+  int64_t cuts[] = {0, 40, 80}, other[] = {0, 41, 80};
+  int trial;
+  for (trial = 0; trial < 4; ++trial) {
+    const int differ = self->rank == 1;
+    fp8_param_config config;
+    fp8_param *p;
+    fp8_status status;
+    FP8_INIT(&config);
+    config.rows = trial == 1 && differ ? 10 : 8;
+    config.cols = trial == 1 && differ ? 8 : 10;
+    config.cuts = trial == 2 && differ ? other : cuts;
+    config.world = 2;
+    config.rank = trial == 3 ? 0 : self->rank; /* the same rank twice */
+    config.recipe = recipes[trial == 0 && differ];
+    OK(fp8_param_create(self->c, &config, &p));
+    status = fp8_param_check(self->c, self->comm, (const fp8_param *const *)&p, 1);
+    if (trial == 0)
+      CHECK(status == FP8_ERR_COMM && strstr(last_message(), "the recipe") && strstr(last_message(), "rank 1"));
+    if (trial == 1) CHECK(status == FP8_ERR_COMM && strstr(last_message(), "the shapes and order"));
+    if (trial == 2) CHECK(status == FP8_ERR_COMM && strstr(last_message(), "the cuts"));
+    if (trial == 3) CHECK(status == (differ ? FP8_ERR_ARGUMENT : FP8_ERR_COMM));
+    fp8_param_destroy(p);
+  }
+}
+
+static void param_lists(void **state) {
+  fp8_context *c = ranks_context(1);
+  fp8_recipe *recipes[2] = {recipe_of(FP8_PRESET_MX, 0, 0), recipe_of(FP8_PRESET_BLOCK, 0, 0)};
+  (void)state;
+  run_ranks(c, 2, param_check_body, recipes);
+  fp8_recipe_destroy(recipes[0]);
+  fp8_recipe_destroy(recipes[1]);
+  fp8_context_destroy(c);
+}
+
+/* ---- faults ---- */
+static void misfit_body(rank_call *self) {
+  fp8_buffer b = dev_new(self->c, NULL, 64);
+  CHECK(reduce(self, &b, FP8_DTYPE_U8, self->rank == 2 ? 5 : 6) == FP8_ERR_COMM);
+  CHECK(strstr(last_message(), "5 elements"));
+  REFUSED(fp8_comm_status(self->comm), FP8_ERR_COMM, "5 elements");
+  CHECK(reduce(self, &b, FP8_DTYPE_U8, 6) == FP8_ERR_COMM); /* an aborted group stays aborted */
+  dev_free(self->c, &b);
+}
+
+static void misfits(void **state) {
+  fp8_context *c = ranks_context(1);
+  (void)state;
+  run_ranks(c, 3, misfit_body, NULL);
+  fp8_context_destroy(c);
+}
+
+typedef struct lone {
+  fp8_context *c;
+  fp8_comm *comm;
+  fp8_status status;
+  char message[256];
+} lone;
+
+static void *lone_main(void *arg) { /* a rank whose peer never comes */
+  lone *l = (lone *)arg;
+  fp8_buffer b = dev_new(l->c, NULL, 64);
+  fp8_tensor t = tensor_1d(b.data, FP8_DTYPE_U8, 64);
+  l->status = fp8_all_reduce_max(l->c, l->comm, &t, NULL);
+  snprintf(l->message, sizeof l->message, "%s", last_message());
+  dev_free(l->c, &b);
+  return NULL;
+}
+
+static void dead_rank(void **state) {
+  fp8_comm *comms[2];
+  pthread_t thread;
+  lone l;
+  (void)state;
+  memset(&l, 0, sizeof l);
+  l.c = ranks_context(1);
+  OK(fp8_comm_create_local(2, comms));
+  l.comm = comms[0];
+  CHECK(!pthread_create(&thread, NULL, lone_main, &l));
+  usleep(50000);
+  fp8_comm_destroy(comms[1]);
+  pthread_join(thread, NULL);
+  assert_int_equal(l.status, FP8_ERR_COMM);
+  assert_non_null(strstr(l.message, "rank 1 has left"));
+  REFUSED(fp8_comm_status(comms[0]), FP8_ERR_COMM, "rank 1 has left");
+  REFUSED(fp8_comm_wait(comms[0], NULL, 1000), FP8_ERR_COMM, "rank 1 has left");
+  fp8_comm_destroy(comms[0]);
+  fp8_context_destroy(l.c);
+}
+
+static void stalled_rank(void **state) {
+  fp8_comm *comms[3];
+  pthread_t thread;
+  double begin;
+  lone l;
+  (void)state;
+  memset(&l, 0, sizeof l);
+  l.c = ranks_context(1);
+  OK(fp8_comm_create_local(3, comms));
+  OK(fp8_comm_wait(comms[0], NULL, 0)); /* nothing is under way */
+  l.comm = comms[0];
+  CHECK(!pthread_create(&thread, NULL, lone_main, &l));
+  usleep(50000);
+  begin = seconds();
+  REFUSED(fp8_comm_wait(comms[0], NULL, 200), FP8_ERR_COMM, "missing ranks 1, 2");
+  CHECK(seconds() - begin > 0.15 && seconds() - begin < 20.0);
+  pthread_join(thread, NULL);
+  assert_int_equal(l.status, FP8_ERR_COMM);
+  REFUSED(fp8_comm_status(comms[2]), FP8_ERR_COMM, "after 200 ms");
+  fp8_comm_destroy(comms[2]);
+  fp8_comm_destroy(comms[0]);
+  fp8_comm_destroy(comms[1]);
+  fp8_context_destroy(l.c);
+}
+
+/* ---- the caller's own callbacks ---- */
+typedef struct spy {
+  int gathers, reductions, released;
+  int64_t bytes[2];
+  fp8_status answer;
+} spy;
+
+static fp8_status spy_gather(void *user, const void *src, void *dst, const int64_t *bytes, const int64_t *offsets,
+                             fp8_stream stream) {
+  spy *s = (spy *)user;
+  (void)src;
+  (void)dst;
+  (void)offsets;
+  (void)stream;
+  ++s->gathers;
+  s->bytes[0] = bytes[0];
+  s->bytes[1] = bytes[1];
+  return s->answer;
+}
+
+static fp8_status spy_reduce(void *user, void *inout, int64_t count, int32_t dtype, fp8_stream stream) {
+  (void)inout;
+  (void)count;
+  (void)dtype;
+  (void)stream;
+  ++((spy *)user)->reductions;
+  return FP8_OK;
+}
+
+static void spy_release(void *user) { ++((spy *)user)->released; }
+
+static fp8_comm_ops spy_ops(spy *s) {
+  fp8_comm_ops ops;
+  FP8_INIT(&ops);
+  ops.user = s;
+  ops.rank = 0;
+  ops.size = 2;
+  ops.caps = FP8_COMM_HOST;
+  ops.all_gather = spy_gather;
+  ops.all_reduce_max = spy_reduce;
+  ops.release = spy_release;
+  return ops;
+}
+
+/* One reduction and one gather serve a whole list, and only owned bytes travel. */
+static void one_of_each(void **state) {
+  static const int presets[] = {FP8_PRESET_TENSOR, FP8_PRESET_ROW,    FP8_PRESET_BLOCK,
+                                FP8_PRESET_MX,     FP8_PRESET_MX_W2D, FP8_PRESET_NONE};
+  fp8_context_config context_config;
+  fp8_context *c;
+  size_t p;
+  (void)state;
+  FP8_INIT(&context_config);
+  context_config.backend = FP8_BACKEND_CPU;
+  OK(fp8_context_create(&context_config, &c));
+  for (p = 0; p < sizeof presets / sizeof *presets; ++p) {
+    enum { kCount = 5 };
+    fp8_recipe *r = recipe_of(presets[p], 0, 0);
+    spy s = {0};
+    fp8_comm_ops ops = spy_ops(&s);
+    fp8_comm *comm;
+    fp8_param *params[kCount];
+    fp8_tensor masters[kCount];
+    const fp8_tensor *master_at[kCount];
+    weight full[kCount];
+    fp8_qtensor *full_at[kCount];
+    fp8_param_args args;
+    fp8_param_layout layout;
+    fp8_buffer amax, shard, master = dev_new(c, NULL, 64 * 64 * 4);
+    const int both = presets[p] == FP8_PRESET_ROW || presets[p] == FP8_PRESET_MX;
+    int64_t cuts[3] = {0, 48 * 16, 64 * 64};
+    int i;
+    OK(fp8_comm_create(&ops, &comm));
+    for (i = 0; i < kCount; ++i) {
+      fp8_param_config config;
+      FP8_INIT(&config);
+      config.rows = config.cols = 64;
+      config.cuts = cuts;
+      config.world = 2;
+      config.recipe = r;
+      OK(fp8_param_create(c, &config, &params[i]));
+      masters[i] = tensor_1d(master.data, FP8_DTYPE_F32, cuts[1]);
+      master_at[i] = &masters[i];
+      full[i] = make_weight(c, r, 64, 64, FP8_SIDE_BOTH);
+      full_at[i] = &full[i].q;
+    }
+    FP8_INIT(&layout);
+    OK(fp8_param_sizes((const fp8_param *const *)params, kCount, FP8_SIDE_BOTH, &layout));
+    amax = dev_new(c, NULL, layout.amax_bytes);
+    shard = dev_new(c, NULL, layout.row_bytes + layout.col_bytes);
+    FP8_INIT(&args);
+    args.params = (const fp8_param *const *)params;
+    args.masters = master_at;
+    args.full = full_at;
+    args.amax = &amax;
+    args.shard = &shard;
+    args.count = kCount;
+    args.sides = FP8_SIDE_BOTH;
+    OK(fp8_param_quantize(c, comm, &args, NULL));
+    assert_int_equal(s.reductions, presets[p] != FP8_PRESET_NONE);
+    assert_int_equal(s.gathers, 0);
+    OK(fp8_param_gather(c, comm, &args, NULL));
+    assert_int_equal(s.gathers, 1);
+    assert_int_equal(s.bytes[0], kCount * cuts[1] * (both || presets[p] == FP8_PRESET_NONE ? 2 : 1));
+    assert_int_equal(s.bytes[1], kCount * (64 * 64 - cuts[1]) * (both || presets[p] == FP8_PRESET_NONE ? 2 : 1));
+    s.answer = FP8_ERR_IO;
+    REFUSED(fp8_param_gather(c, comm, &args, NULL), FP8_ERR_IO, "all_gather");
+    fp8_comm_destroy(comm);
+    assert_int_equal(s.released, 1);
+    for (i = 0; i < kCount; ++i) {
+      fp8_param_destroy(params[i]);
+      dev_free(c, &full[i].memory);
+    }
+    dev_free(c, &master);
+    dev_free(c, &amax);
+    dev_free(c, &shard);
+    fp8_recipe_destroy(r);
+  }
+  fp8_context_destroy(c);
+}
+
+static void refusals(void **state) {
+  spy s = {0};
+  fp8_comm *comm = NULL;
+  fp8_comm_ops ops = spy_ops(&s);
+  int32_t rank = -1, size = -1;
+  uint32_t caps = 0;
+  (void)state;
+  ops.rank = 2;
+  REFUSED(fp8_comm_create(&ops, &comm), FP8_ERR_ARGUMENT, "ops.rank is 2");
+  ops = spy_ops(&s);
+  ops.all_reduce_max = NULL;
+  REFUSED(fp8_comm_create(&ops, &comm), FP8_ERR_ARGUMENT, "all_reduce_max");
+  ops = spy_ops(&s);
+  ops.caps = 0;
+  REFUSED(fp8_comm_create(&ops, &comm), FP8_ERR_ARGUMENT, "caps");
+  ops = spy_ops(&s);
+  ops.struct_size = 0;
+  REFUSED(fp8_comm_create(&ops, &comm), FP8_ERR_ARGUMENT, "struct_size");
+  REFUSED(fp8_comm_create_local(0, &comm), FP8_ERR_ARGUMENT, "size is 0");
+  assert_int_equal(s.released, 0);
+  ops = spy_ops(&s);
+  OK(fp8_comm_create(&ops, &comm));
+  OK(fp8_comm_query(comm, &rank, &size, &caps));
+  OK(fp8_comm_query(comm, NULL, NULL, NULL));
+  assert_true(rank == 0 && size == 2 && caps == FP8_COMM_HOST);
+  OK(fp8_comm_status(comm));
+  fp8_comm_destroy(comm);
+  fp8_comm_destroy(NULL);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(reductions),  cmocka_unit_test(comparisons),
+                                     cmocka_unit_test(param_lists), cmocka_unit_test(misfits),
+                                     cmocka_unit_test(dead_rank),   cmocka_unit_test(stalled_rank),
+                                     cmocka_unit_test(one_of_each), cmocka_unit_test(refusals)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
