@@ -13,7 +13,7 @@
 #include "with_cmocka.h"
 
 /* CMocka's asserts jump on the calling thread, which a rank's thread must not: ranks abort with the text instead. */
-#define OK(call)                                                                                    \
+#define MUST(call)                                                                                  \
   do {                                                                                              \
     fp8_status status_ = (call);                                                                    \
     if (status_ != FP8_OK) {                                                                        \
@@ -33,7 +33,7 @@
     }                                                                               \
   } while (0)
 
-static inline const char *last_message(void) {
+static inline const char *rank_message(void) {
   static __thread fp8_error error;
   FP8_INIT(&error);
   fp8_last_error(&error);
@@ -41,12 +41,12 @@ static inline const char *last_message(void) {
 }
 
 /* The call fails with this status and its text names this. */
-#define REFUSED(call, status, text)                                                                \
+#define MUST_FAIL(call, status, text)                                                              \
   do {                                                                                             \
     fp8_status got_ = (call);                                                                      \
-    if (got_ != (status) || !strstr(last_message(), (text))) {                                     \
+    if (got_ != (status) || !strstr(rank_message(), (text))) {                                     \
       fprintf(stderr, "%s:%d: %s -> %s: %s; expected %s naming '%s'\n", __FILE__, __LINE__, #call, \
-              fp8_status_name(got_), last_message(), fp8_status_name(status), (text));             \
+              fp8_status_name(got_), rank_message(), fp8_status_name(status), (text));             \
       abort();                                                                                     \
     }                                                                                              \
   } while (0)
@@ -59,7 +59,7 @@ static inline fp8_context *ranks_context(int threads) { /* FP8_TEST_BACKEND=cuda
   FP8_INIT(&config);
   config.backend = name && !strcmp(name, "cuda") ? FP8_BACKEND_CUDA : FP8_BACKEND_CPU;
   config.threads = threads;
-  OK(fp8_context_create(&config, &c));
+  MUST(fp8_context_create(&config, &c));
   return c;
 }
 
@@ -71,8 +71,8 @@ static inline void *host_new(size_t bytes) {
 
 static inline void dev_put(const fp8_context *c, void *dst, const void *src, uint64_t bytes) {
   if (!bytes) return;
-  OK(fp8_buffer_copy(c, dst, src, bytes, NULL));
-  OK(fp8_stream_sync(c, NULL));
+  MUST(fp8_buffer_copy(c, dst, src, bytes, NULL));
+  MUST(fp8_stream_sync(c, NULL));
 }
 
 static inline void *dev_get(const fp8_context *c, const void *src, uint64_t bytes) { /* free() it */
@@ -85,7 +85,7 @@ static inline void *dev_get(const fp8_context *c, const void *src, uint64_t byte
 static inline fp8_buffer dev_new(const fp8_context *c, const void *src, uint64_t bytes) {
   fp8_buffer b;
   void *pattern = NULL;
-  OK(fp8_buffer_alloc(c, bytes ? bytes : 1, &b, NULL));
+  MUST(fp8_buffer_alloc(c, bytes ? bytes : 1, &b, NULL));
   if (!src) src = memset(pattern = host_new(bytes), 0xa5, bytes);
   dev_put(c, b.data, src, bytes);
   free(pattern);
@@ -107,9 +107,9 @@ typedef struct rank_call {
 
 static inline void *rank_main(void *arg) {
   rank_call *self = (rank_call *)arg;
-  OK(fp8_stream_create(self->c, &self->stream));
+  MUST(fp8_stream_create(self->c, &self->stream));
   self->body(self);
-  OK(fp8_stream_sync(self->c, self->stream));
+  MUST(fp8_stream_sync(self->c, self->stream));
   fp8_stream_destroy(self->c, self->stream);
   return NULL;
 }
@@ -119,7 +119,7 @@ static inline void run_ranks(const fp8_context *context, int size, void (*body)(
   rank_call calls[64];
   int r;
   CHECK(size <= 64);
-  OK(fp8_comm_create_local(size, comms));
+  MUST(fp8_comm_create_local(size, comms));
   for (r = 0; r < size; ++r) {
     rank_call c = {0};
     c.rank = r;
@@ -178,14 +178,14 @@ static inline fp8_tensor tensor_2d(void *data, int32_t dtype, int64_t rows, int6
   return t;
 }
 
-static inline fp8_recipe *recipe_of(int preset, int rule, int rounding) { /* 0 = the preset's */
+static inline fp8_recipe *preset_recipe(int preset, int rule, int rounding) { /* 0 = the preset's */
   fp8_recipe_config config;
   fp8_recipe *r = NULL;
   FP8_INIT(&config);
-  OK(fp8_recipe_config_preset(preset, &config));
+  MUST(fp8_recipe_config_preset(preset, &config));
   if (rule) config.scale_rule = rule;
   if (rounding) config.master_rounding = rounding;
-  OK(fp8_recipe_create(&config, &r));
+  MUST(fp8_recipe_create(&config, &r));
   return r;
 }
 
@@ -200,10 +200,10 @@ static inline weight make_weight(const fp8_context *c, const fp8_recipe *r, int6
   weight w;
   uint64_t bytes = 0;
   FP8_INIT(&w.q);
-  OK(fp8_recipe_describe(r, c, FP8_ROLE_WEIGHT, rows, cols, sides | FP8_SIDE_COPY, &w.q));
-  OK(fp8_qtensor_bytes(&w.q, sides, &bytes));
+  MUST(fp8_recipe_describe(r, c, FP8_ROLE_WEIGHT, rows, cols, sides | FP8_SIDE_COPY, &w.q));
+  MUST(fp8_qtensor_bytes(&w.q, sides, &bytes));
   w.memory = dev_new(c, NULL, bytes);
-  OK(fp8_qtensor_place(&w.q, sides, &w.memory));
+  MUST(fp8_qtensor_place(&w.q, sides, &w.memory));
   return w;
 }
 
@@ -217,7 +217,7 @@ static inline weight whole_weight(const fp8_context *c, const fp8_recipe *r, con
   args.x = &x;
   args.q = &w.q;
   args.role = FP8_ROLE_WEIGHT;
-  OK(fp8_quantize(c, r, &args, NULL));
+  MUST(fp8_quantize(c, r, &args, NULL));
   return w;
 }
 #endif

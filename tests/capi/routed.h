@@ -69,11 +69,11 @@ static inline sided make_rows(const fp8_context *c, const fp8_recipe *r, int64_t
   sided s;
   uint64_t bytes;
   FP8_INIT(&s.q);
-  OK(fp8_recipe_describe(r, c, FP8_ROLE_ACTIVATION, rows, cols, FP8_SIDE_ROW | FP8_SIDE_COPY, &s.q));
-  OK(fp8_qtensor_bytes(&s.q, FP8_SIDE_ROW, &bytes));
+  MUST(fp8_recipe_describe(r, c, FP8_ROLE_ACTIVATION, rows, cols, FP8_SIDE_ROW | FP8_SIDE_COPY, &s.q));
+  MUST(fp8_qtensor_bytes(&s.q, FP8_SIDE_ROW, &bytes));
   s.memory = dev_new(c, NULL, bytes);
   s.memory.bytes = bytes;
-  OK(fp8_qtensor_place(&s.q, FP8_SIDE_ROW, &s.memory));
+  MUST(fp8_qtensor_place(&s.q, FP8_SIDE_ROW, &s.memory));
   return s;
 }
 
@@ -84,8 +84,8 @@ static inline void quantize_rows(const fp8_context *c, const fp8_recipe *r, void
   args.x = &t;
   args.q = &s->q;
   args.role = FP8_ROLE_ACTIVATION;
-  OK(fp8_quantize(c, r, &args, stream));
-  OK(fp8_stream_sync(c, stream));
+  MUST(fp8_quantize(c, r, &args, stream));
+  MUST(fp8_stream_sync(c, stream));
 }
 
 static inline fp8_dispatch_config config_of(const job *j, int rank, const fp8_tensor *ids) {

@@ -57,12 +57,12 @@ static inline void open_rank(const sharded *s, int rank, uint32_t sides, rank_li
     config.world = s->world;
     config.rank = rank;
     config.recipe = s->recipe;
-    OK(fp8_param_create(s->c, &config, &l->params[i]));
+    MUST(fp8_param_create(s->c, &config, &l->params[i]));
     l->masters[i] = tensor_1d(n ? (float *)s->master[i].data + begin : NULL, FP8_DTYPE_F32, n);
     l->master_at[i] = n || rank % 2 ? &l->masters[i] : NULL; /* nothing owned: no tensor at all is fine too */
   }
   FP8_INIT(&l->layout);
-  OK(fp8_param_sizes((const fp8_param *const *)l->params, s->count, sides, &l->layout));
+  MUST(fp8_param_sizes((const fp8_param *const *)l->params, s->count, sides, &l->layout));
   l->amax = dev_new(s->c, NULL, l->layout.amax_bytes);
   l->shard = dev_new(s->c, NULL, l->layout.row_bytes + l->layout.col_bytes);
   FP8_INIT(&l->args);
@@ -149,15 +149,15 @@ static inline void assemble_slots(rank_list *l, void *arg) {
   uint64_t slot, first;
   int r;
   FP8_INIT(&layout);
-  OK(fp8_param_sizes(l->args.params, l->args.count, l->args.sides, &layout));
+  MUST(fp8_param_sizes(l->args.params, l->args.count, l->args.sides, &layout));
   gathered = dev_new(s->c, NULL, layout.gathered_bytes);
   slot = layout.gathered_bytes / s->world;
   first = layout.col_bytes && l->args.sides == FP8_SIDE_COL ? layout.row_bytes : 0;
   for (r = 0; r < s->world; ++r)
     dev_put(s->c, (char *)gathered.data + r * slot, (const char *)s->ranks[r].shard.data + first, slot);
   l->args.gathered = &gathered;
-  OK(fp8_param_assemble(s->c, &l->args, NULL));
-  OK(fp8_stream_sync(s->c, NULL));
+  MUST(fp8_param_assemble(s->c, &l->args, NULL));
+  MUST(fp8_stream_sync(s->c, NULL));
   l->args.gathered = NULL;
   dev_free(s->c, &gathered);
 }
@@ -174,7 +174,7 @@ static inline void check_stateless(const sharded *s, int both_at_once) {
   for (r = 0; r < s->world; ++r) {
     void *part;
     open_rank(s, r, FP8_SIDE_BOTH, &ranks[r]);
-    OK(fp8_param_amax(s->c, &ranks[r].args, NULL));
+    MUST(fp8_param_amax(s->c, &ranks[r].args, NULL));
     part = dev_get(s->c, ranks[r].amax.data, ranks[r].amax.bytes);
     if (reduced) {
       reduce_amax(&ranks[0].layout, reduced, part);
@@ -185,7 +185,7 @@ static inline void check_stateless(const sharded *s, int both_at_once) {
   }
   for (r = 0; r < s->world; ++r) {
     dev_put(s->c, ranks[r].amax.data, reduced, ranks[r].amax.bytes);
-    OK(fp8_param_cast(s->c, &ranks[r].args, NULL));
+    MUST(fp8_param_cast(s->c, &ranks[r].args, NULL));
   }
   free(reduced);
   compare_full(s, &ranks[s->world - 1], both_at_once, assemble_slots, &all);
@@ -200,8 +200,8 @@ typedef struct over_comm {
 
 static inline void gather_comm(rank_list *l, void *arg) {
   const over_comm *o = (const over_comm *)arg;
-  OK(fp8_param_gather(o->s->c, o->comm, &l->args, o->stream));
-  OK(fp8_stream_sync(o->s->c, o->stream));
+  MUST(fp8_param_gather(o->s->c, o->comm, &l->args, o->stream));
+  MUST(fp8_stream_sync(o->s->c, o->stream));
 }
 
 /* One rank of the communicator's path. */
@@ -212,8 +212,8 @@ static inline void check_rank(const sharded *s, fp8_comm *comm, int rank, fp8_st
   o.comm = comm;
   o.stream = stream;
   open_rank(s, rank, FP8_SIDE_BOTH, &l);
-  OK(fp8_param_check(s->c, comm, l.args.params, s->count));
-  OK(fp8_param_quantize(s->c, comm, &l.args, stream));
+  MUST(fp8_param_check(s->c, comm, l.args.params, s->count));
+  MUST(fp8_param_quantize(s->c, comm, &l.args, stream));
   compare_full(s, &l, both_at_once, gather_comm, &o);
   close_rank(s, &l);
 }

@@ -31,9 +31,9 @@ static void reduce_body(rank_call *self) {
     }
     df = dev_new(self->c, f, n * 4);
     du = dev_new(self->c, u, n);
-    OK(reduce(self, &df, FP8_DTYPE_F32, n));
-    OK(reduce(self, &du, FP8_DTYPE_U8, n));
-    OK(fp8_stream_sync(self->c, self->stream));
+    MUST(reduce(self, &df, FP8_DTYPE_F32, n));
+    MUST(reduce(self, &du, FP8_DTYPE_U8, n));
+    MUST(fp8_stream_sync(self->c, self->stream));
     free(f);
     free(u);
     f = (float *)dev_get(self->c, df.data, n * 4);
@@ -66,13 +66,13 @@ static void reductions(void **state) {
 
 static void check_body(rank_call *self) {
   const char *text = self->rank == 2 ? "other" : "thing";
-  OK(fp8_comm_check(self->comm, "the weather", "fine", 4));
-  OK(fp8_comm_check(self->comm, NULL, NULL, 0));
-  REFUSED(fp8_comm_check(self->comm, "the thing", text, 5), FP8_ERR_COMM,
-          "the thing differs from rank 0 (5 bytes) on rank 2");
-  REFUSED(fp8_comm_check(self->comm, "the size", text, self->rank == 1 ? 3 : 2), FP8_ERR_COMM, "rank 1 (3 bytes");
-  OK(fp8_comm_check(self->comm, "the weather", "fine", 4));
-  OK(fp8_comm_status(self->comm)); /* a difference is no fault of the communicator */
+  MUST(fp8_comm_check(self->comm, "the weather", "fine", 4));
+  MUST(fp8_comm_check(self->comm, NULL, NULL, 0));
+  MUST_FAIL(fp8_comm_check(self->comm, "the thing", text, 5), FP8_ERR_COMM,
+            "the thing differs from rank 0 (5 bytes) on rank 2");
+  MUST_FAIL(fp8_comm_check(self->comm, "the size", text, self->rank == 1 ? 3 : 2), FP8_ERR_COMM, "rank 1 (3 bytes");
+  MUST(fp8_comm_check(self->comm, "the weather", "fine", 4));
+  MUST(fp8_comm_status(self->comm)); /* a difference is no fault of the communicator */
 }
 
 static void comparisons(void **state) {
@@ -98,12 +98,12 @@ static void param_check_body(rank_call *self) {
     config.world = 2;
     config.rank = trial == 3 ? 0 : self->rank; /* the same rank twice */
     config.recipe = recipes[trial == 0 && differ];
-    OK(fp8_param_create(self->c, &config, &p));
+    MUST(fp8_param_create(self->c, &config, &p));
     status = fp8_param_check(self->c, self->comm, (const fp8_param *const *)&p, 1);
     if (trial == 0)
-      CHECK(status == FP8_ERR_COMM && strstr(last_message(), "the recipe") && strstr(last_message(), "rank 1"));
-    if (trial == 1) CHECK(status == FP8_ERR_COMM && strstr(last_message(), "the shapes and order"));
-    if (trial == 2) CHECK(status == FP8_ERR_COMM && strstr(last_message(), "the cuts"));
+      CHECK(status == FP8_ERR_COMM && strstr(rank_message(), "the recipe") && strstr(rank_message(), "rank 1"));
+    if (trial == 1) CHECK(status == FP8_ERR_COMM && strstr(rank_message(), "the shapes and order"));
+    if (trial == 2) CHECK(status == FP8_ERR_COMM && strstr(rank_message(), "the cuts"));
     if (trial == 3) CHECK(status == (differ ? FP8_ERR_ARGUMENT : FP8_ERR_COMM));
     fp8_param_destroy(p);
   }
@@ -111,7 +111,7 @@ static void param_check_body(rank_call *self) {
 
 static void param_lists(void **state) {
   fp8_context *c = ranks_context(1);
-  fp8_recipe *recipes[2] = {recipe_of(FP8_PRESET_MX, 0, 0), recipe_of(FP8_PRESET_BLOCK, 0, 0)};
+  fp8_recipe *recipes[2] = {preset_recipe(FP8_PRESET_MX, 0, 0), preset_recipe(FP8_PRESET_BLOCK, 0, 0)};
   (void)state;
   run_ranks(c, 2, param_check_body, recipes);
   fp8_recipe_destroy(recipes[0]);
@@ -123,8 +123,8 @@ static void param_lists(void **state) {
 static void misfit_body(rank_call *self) {
   fp8_buffer b = dev_new(self->c, NULL, 64);
   CHECK(reduce(self, &b, FP8_DTYPE_U8, self->rank == 2 ? 5 : 6) == FP8_ERR_COMM);
-  CHECK(strstr(last_message(), "5 elements"));
-  REFUSED(fp8_comm_status(self->comm), FP8_ERR_COMM, "5 elements");
+  CHECK(strstr(rank_message(), "5 elements"));
+  MUST_FAIL(fp8_comm_status(self->comm), FP8_ERR_COMM, "5 elements");
   CHECK(reduce(self, &b, FP8_DTYPE_U8, 6) == FP8_ERR_COMM); /* an aborted group stays aborted */
   dev_free(self->c, &b);
 }
@@ -148,7 +148,7 @@ static void *lone_main(void *arg) { /* a rank whose peer never comes */
   fp8_buffer b = dev_new(l->c, NULL, 64);
   fp8_tensor t = tensor_1d(b.data, FP8_DTYPE_U8, 64);
   l->status = fp8_all_reduce_max(l->c, l->comm, &t, NULL);
-  snprintf(l->message, sizeof l->message, "%s", last_message());
+  snprintf(l->message, sizeof l->message, "%s", rank_message());
   dev_free(l->c, &b);
   return NULL;
 }
@@ -160,7 +160,7 @@ static void dead_rank(void **state) {
   (void)state;
   memset(&l, 0, sizeof l);
   l.c = ranks_context(1);
-  OK(fp8_comm_create_local(2, comms));
+  MUST(fp8_comm_create_local(2, comms));
   l.comm = comms[0];
   CHECK(!pthread_create(&thread, NULL, lone_main, &l));
   usleep(50000);
@@ -168,8 +168,8 @@ static void dead_rank(void **state) {
   pthread_join(thread, NULL);
   assert_int_equal(l.status, FP8_ERR_COMM);
   assert_non_null(strstr(l.message, "rank 1 has left"));
-  REFUSED(fp8_comm_status(comms[0]), FP8_ERR_COMM, "rank 1 has left");
-  REFUSED(fp8_comm_wait(comms[0], NULL, 1000), FP8_ERR_COMM, "rank 1 has left");
+  MUST_FAIL(fp8_comm_status(comms[0]), FP8_ERR_COMM, "rank 1 has left");
+  MUST_FAIL(fp8_comm_wait(comms[0], NULL, 1000), FP8_ERR_COMM, "rank 1 has left");
   fp8_comm_destroy(comms[0]);
   fp8_context_destroy(l.c);
 }
@@ -182,17 +182,17 @@ static void stalled_rank(void **state) {
   (void)state;
   memset(&l, 0, sizeof l);
   l.c = ranks_context(1);
-  OK(fp8_comm_create_local(3, comms));
-  OK(fp8_comm_wait(comms[0], NULL, 0)); /* nothing is under way */
+  MUST(fp8_comm_create_local(3, comms));
+  MUST(fp8_comm_wait(comms[0], NULL, 0)); /* nothing is under way */
   l.comm = comms[0];
   CHECK(!pthread_create(&thread, NULL, lone_main, &l));
   usleep(50000);
   begin = seconds();
-  REFUSED(fp8_comm_wait(comms[0], NULL, 200), FP8_ERR_COMM, "missing ranks 1, 2");
+  MUST_FAIL(fp8_comm_wait(comms[0], NULL, 200), FP8_ERR_COMM, "missing ranks 1, 2");
   CHECK(seconds() - begin > 0.15 && seconds() - begin < 20.0);
   pthread_join(thread, NULL);
   assert_int_equal(l.status, FP8_ERR_COMM);
-  REFUSED(fp8_comm_status(comms[2]), FP8_ERR_COMM, "after 200 ms");
+  MUST_FAIL(fp8_comm_status(comms[2]), FP8_ERR_COMM, "after 200 ms");
   fp8_comm_destroy(comms[2]);
   fp8_comm_destroy(comms[0]);
   fp8_comm_destroy(comms[1]);
@@ -253,10 +253,10 @@ static void one_of_each(void **state) {
   (void)state;
   FP8_INIT(&context_config);
   context_config.backend = FP8_BACKEND_CPU;
-  OK(fp8_context_create(&context_config, &c));
+  MUST(fp8_context_create(&context_config, &c));
   for (p = 0; p < sizeof presets / sizeof *presets; ++p) {
     enum { kCount = 5 };
-    fp8_recipe *r = recipe_of(presets[p], 0, 0);
+    fp8_recipe *r = preset_recipe(presets[p], 0, 0);
     spy s = {0};
     fp8_comm_ops ops = spy_ops(&s);
     fp8_comm *comm;
@@ -271,7 +271,7 @@ static void one_of_each(void **state) {
     const int both = presets[p] == FP8_PRESET_ROW || presets[p] == FP8_PRESET_MX;
     int64_t cuts[3] = {0, 48 * 16, 64 * 64};
     int i;
-    OK(fp8_comm_create(&ops, &comm));
+    MUST(fp8_comm_create(&ops, &comm));
     for (i = 0; i < kCount; ++i) {
       fp8_param_config config;
       FP8_INIT(&config);
@@ -279,14 +279,14 @@ static void one_of_each(void **state) {
       config.cuts = cuts;
       config.world = 2;
       config.recipe = r;
-      OK(fp8_param_create(c, &config, &params[i]));
+      MUST(fp8_param_create(c, &config, &params[i]));
       masters[i] = tensor_1d(master.data, FP8_DTYPE_F32, cuts[1]);
       master_at[i] = &masters[i];
       full[i] = make_weight(c, r, 64, 64, FP8_SIDE_BOTH);
       full_at[i] = &full[i].q;
     }
     FP8_INIT(&layout);
-    OK(fp8_param_sizes((const fp8_param *const *)params, kCount, FP8_SIDE_BOTH, &layout));
+    MUST(fp8_param_sizes((const fp8_param *const *)params, kCount, FP8_SIDE_BOTH, &layout));
     amax = dev_new(c, NULL, layout.amax_bytes);
     shard = dev_new(c, NULL, layout.row_bytes + layout.col_bytes);
     FP8_INIT(&args);
@@ -297,15 +297,15 @@ static void one_of_each(void **state) {
     args.shard = &shard;
     args.count = kCount;
     args.sides = FP8_SIDE_BOTH;
-    OK(fp8_param_quantize(c, comm, &args, NULL));
+    MUST(fp8_param_quantize(c, comm, &args, NULL));
     assert_int_equal(s.reductions, presets[p] != FP8_PRESET_NONE);
     assert_int_equal(s.gathers, 0);
-    OK(fp8_param_gather(c, comm, &args, NULL));
+    MUST(fp8_param_gather(c, comm, &args, NULL));
     assert_int_equal(s.gathers, 1);
     assert_int_equal(s.bytes[0], kCount * cuts[1] * (both || presets[p] == FP8_PRESET_NONE ? 2 : 1));
     assert_int_equal(s.bytes[1], kCount * (64 * 64 - cuts[1]) * (both || presets[p] == FP8_PRESET_NONE ? 2 : 1));
     s.answer = FP8_ERR_IO;
-    REFUSED(fp8_param_gather(c, comm, &args, NULL), FP8_ERR_IO, "all_gather");
+    MUST_FAIL(fp8_param_gather(c, comm, &args, NULL), FP8_ERR_IO, "all_gather");
     fp8_comm_destroy(comm);
     assert_int_equal(s.released, 1);
     for (i = 0; i < kCount; ++i) {
@@ -328,24 +328,24 @@ static void refusals(void **state) {
   uint32_t caps = 0;
   (void)state;
   ops.rank = 2;
-  REFUSED(fp8_comm_create(&ops, &comm), FP8_ERR_ARGUMENT, "ops.rank is 2");
+  MUST_FAIL(fp8_comm_create(&ops, &comm), FP8_ERR_ARGUMENT, "ops.rank is 2");
   ops = spy_ops(&s);
   ops.all_reduce_max = NULL;
-  REFUSED(fp8_comm_create(&ops, &comm), FP8_ERR_ARGUMENT, "all_reduce_max");
+  MUST_FAIL(fp8_comm_create(&ops, &comm), FP8_ERR_ARGUMENT, "all_reduce_max");
   ops = spy_ops(&s);
   ops.caps = 0;
-  REFUSED(fp8_comm_create(&ops, &comm), FP8_ERR_ARGUMENT, "caps");
+  MUST_FAIL(fp8_comm_create(&ops, &comm), FP8_ERR_ARGUMENT, "caps");
   ops = spy_ops(&s);
   ops.struct_size = 0;
-  REFUSED(fp8_comm_create(&ops, &comm), FP8_ERR_ARGUMENT, "struct_size");
-  REFUSED(fp8_comm_create_local(0, &comm), FP8_ERR_ARGUMENT, "size is 0");
+  MUST_FAIL(fp8_comm_create(&ops, &comm), FP8_ERR_ARGUMENT, "struct_size");
+  MUST_FAIL(fp8_comm_create_local(0, &comm), FP8_ERR_ARGUMENT, "size is 0");
   assert_int_equal(s.released, 0);
   ops = spy_ops(&s);
-  OK(fp8_comm_create(&ops, &comm));
-  OK(fp8_comm_query(comm, &rank, &size, &caps));
-  OK(fp8_comm_query(comm, NULL, NULL, NULL));
+  MUST(fp8_comm_create(&ops, &comm));
+  MUST(fp8_comm_query(comm, &rank, &size, &caps));
+  MUST(fp8_comm_query(comm, NULL, NULL, NULL));
   assert_true(rank == 0 && size == 2 && caps == FP8_COMM_HOST);
-  OK(fp8_comm_status(comm));
+  MUST(fp8_comm_status(comm));
   fp8_comm_destroy(comm);
   fp8_comm_destroy(NULL);
 }

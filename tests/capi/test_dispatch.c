@@ -75,8 +75,8 @@ static void check_forward(const job *j, rank_call *self, const fp8_dispatch_plan
   void *bytes;
   int64_t i;
   quantize_rows(self->c, j->recipe, x.data, &tokens, self->stream);
-  OK(fp8_dispatch(plan, &tokens.q, &got.q, ws, self->stream));
-  OK(fp8_stream_sync(self->c, self->stream));
+  MUST(fp8_dispatch(plan, &tokens.q, &got.q, ws, self->stream));
+  MUST(fp8_stream_sync(self->c, self->stream));
   for (i = 0; i < g->rows; ++i)
     if (g->source[i] >= 0) memcpy(rows + i * h, j->x[g->source[i]] + g->token[i] * h, h * 2);
   dense = dev_new(self->c, rows, g->rows * h * 2);
@@ -124,10 +124,10 @@ static void check_combine(const job *j, rank_call *self, const fp8_dispatch_plan
   in = tensor_2d(dev_rows.data, FP8_DTYPE_BF16, g->rows, h);
   weights = tensor_2d(dev_weights.data, FP8_DTYPE_F32, n, j->k);
   y = tensor_2d(out16.data, FP8_DTYPE_BF16, n, h);
-  OK(fp8_combine(plan, &in, &weights, &y, ws, self->stream));
+  MUST(fp8_combine(plan, &in, &weights, &y, ws, self->stream));
   y = tensor_2d(out32.data, FP8_DTYPE_F32, n, h);
-  OK(fp8_dispatch_backward(plan, &in, &y, ws, self->stream));
-  OK(fp8_stream_sync(self->c, self->stream));
+  MUST(fp8_dispatch_backward(plan, &in, &y, ws, self->stream));
+  MUST(fp8_stream_sync(self->c, self->stream));
   same_bytes(self->c, out16.data, want16, n * h * 2, "combined");
   same_bytes(self->c, out32.data, want32, n * h * 4, "dtokens");
   free(rows);
@@ -194,8 +194,8 @@ static void check_backward(const job *j, rank_call *self, const fp8_dispatch_pla
   args.dexpert_rows = &t_drows;
   args.dweights = &t_dw;
   args.workspace = ws;
-  OK(fp8_combine_backward(plan, &args, self->stream));
-  OK(fp8_stream_sync(self->c, self->stream));
+  MUST(fp8_combine_backward(plan, &args, self->stream));
+  MUST(fp8_stream_sync(self->c, self->stream));
   same_bytes(self->c, drows.data, want, g->rows * h * 2, "dexpert_rows");
   same_bytes(self->c, dw.data, want_w, n * j->k * 4, "dweights");
   free(rows);
@@ -222,12 +222,12 @@ static void rank_body(rank_call *self) {
   uint64_t bytes;
   int e;
   FP8_INIT(&recipe);
-  OK(fp8_recipe_query(j->recipe, &recipe));
-  OK(fp8_dispatch_plan_sizes(self->c, self->comm, &config, &bytes, &max_rows));
+  MUST(fp8_recipe_query(j->recipe, &recipe));
+  MUST(fp8_dispatch_plan_sizes(self->c, self->comm, &config, &bytes, &max_rows));
   memory = dev_new(self->c, NULL, bytes);
   config.memory = &memory;
-  OK(fp8_dispatch_plan_create(self->c, self->comm, &config, self->stream, &plan));
-  OK(fp8_dispatch_plan_query(plan, &rows, ends, counts, &bytes));
+  MUST(fp8_dispatch_plan_create(self->c, self->comm, &config, self->stream, &plan));
+  MUST(fp8_dispatch_plan_query(plan, &rows, ends, counts, &bytes));
   g = expected_groups(j, self->rank, j->row_alignment ? j->row_alignment : preset_tile[recipe.preset]);
   CHECK(rows == g.rows && rows <= max_rows);
   for (e = 0; e < j->experts; ++e) CHECK(ends[e] == g.ends[e] && counts[e] == g.counts[e]);
@@ -254,7 +254,7 @@ static void round_trips(void **state) {
       static const int64_t hiddens[] = {256, 320, 96, 33};
       job j;
       memset(&j, 0, sizeof j);
-      j.recipe = recipe_of(presets[p], 0, 0);
+      j.recipe = preset_recipe(presets[p], 0, 0);
       j.row_alignment = w == 2 ? 256 : 0;
       make_job(&j, &random, worlds[w], 1 + (int)(next_random(&random) % kMaxK), 1 + (int)(next_random(&random) % 3),
                hiddens[(p + w) % 4], (p + w) % 5 == 4 ? 0 : kMaxTokens);

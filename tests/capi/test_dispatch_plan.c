@@ -19,21 +19,21 @@ static void count_body(rank_call *self) {
   sided tokens, grouped;
   int64_t rows;
   uint64_t bytes;
-  OK(fp8_dispatch_plan_sizes(own, self->comm, &config, &bytes, NULL));
+  MUST(fp8_dispatch_plan_sizes(own, self->comm, &config, &bytes, NULL));
   memory = dev_new(own, NULL, bytes);
   config.memory = &memory;
-  OK(fp8_dispatch_plan_create(own, self->comm, &config, NULL, &plan));
-  OK(fp8_dispatch_plan_query(plan, &rows, NULL, NULL, NULL));
+  MUST(fp8_dispatch_plan_create(own, self->comm, &config, NULL, &plan));
+  MUST(fp8_dispatch_plan_query(plan, &rows, NULL, NULL, NULL));
   tokens = make_rows(own, j->recipe, n, h);
   grouped = make_rows(own, j->recipe, rows, h);
   quantize_rows(own, j->recipe, x.data, &tokens, NULL);
   FP8_INIT(&before);
   FP8_INIT(&after);
-  OK(fp8_context_counters(own, &before));
-  OK(fp8_dispatch(plan, &tokens.q, &grouped.q, NULL, NULL));
-  OK(fp8_context_counters(own, &after));
+  MUST(fp8_context_counters(own, &before));
+  MUST(fp8_dispatch(plan, &tokens.q, &grouped.q, NULL, NULL));
+  MUST(fp8_context_counters(own, &after));
   if (self->rank == 1) g_moved = after.bytes_communicated - before.bytes_communicated;
-  OK(fp8_stream_sync(own, NULL));
+  MUST(fp8_stream_sync(own, NULL));
   fp8_dispatch_plan_destroy(plan);
   dev_free(own, &tokens.memory);
   dev_free(own, &grouped.memory);
@@ -56,7 +56,7 @@ static void travels_once(void **state) {
     job j;
     int64_t i;
     memset(&j, 0, sizeof j);
-    j.recipe = recipe_of(kinds[p].preset, 0, 0);
+    j.recipe = preset_recipe(kinds[p].preset, 0, 0);
     make_job(&j, &random, 2, 2, 2, 256, 0);
     free(j.x[0]);
     j.tokens[0] = 30;
@@ -91,24 +91,24 @@ static void refusing_body(rank_call *self) {
   config.max_tokens = 4;
   config.k = 2;
   config.experts_per_rank = 1;
-  OK(fp8_dispatch_plan_sizes(self->c, self->comm, &config, &bytes, NULL));
+  MUST(fp8_dispatch_plan_sizes(self->c, self->comm, &config, &bytes, NULL));
   memory = dev_new(self->c, NULL, bytes);
   config.memory = &memory;
   if (self->rank == 1)
-    REFUSED(fp8_dispatch_plan_create(self->c, self->comm, &config, self->stream, &plan), FP8_ERR_ARGUMENT,
-            "config.expert_ids[0, 1] is 99");
+    MUST_FAIL(fp8_dispatch_plan_create(self->c, self->comm, &config, self->stream, &plan), FP8_ERR_ARGUMENT,
+              "config.expert_ids[0, 1] is 99");
   else
-    REFUSED(fp8_dispatch_plan_create(self->c, self->comm, &config, self->stream, &plan), FP8_ERR_COMM, "rank 1");
+    MUST_FAIL(fp8_dispatch_plan_create(self->c, self->comm, &config, self->stream, &plan), FP8_ERR_COMM, "rank 1");
   t.data = good.data;
   config.hidden = self->rank == 1 ? 32 : 64;
-  REFUSED(fp8_dispatch_plan_create(self->c, self->comm, &config, self->stream, &plan), FP8_ERR_COMM,
-          "config.hidden is 32 on rank 1");
+  MUST_FAIL(fp8_dispatch_plan_create(self->c, self->comm, &config, self->stream, &plan), FP8_ERR_COMM,
+            "config.hidden is 32 on rank 1");
   config.hidden = 64;
-  OK(fp8_dispatch_plan_create(self->c, self->comm, &config, self->stream, &plan));
+  MUST(fp8_dispatch_plan_create(self->c, self->comm, &config, self->stream, &plan));
   fp8_dispatch_plan_destroy(plan);
   config.row_alignment = 24;
-  REFUSED(fp8_dispatch_plan_create(self->c, self->comm, &config, self->stream, &plan), FP8_ERR_ARGUMENT,
-          "row_alignment");
+  MUST_FAIL(fp8_dispatch_plan_create(self->c, self->comm, &config, self->stream, &plan), FP8_ERR_ARGUMENT,
+            "row_alignment");
   dev_free(self->c, &ids);
   dev_free(self->c, &good);
   dev_free(self->c, &memory);
@@ -116,24 +116,24 @@ static void refusing_body(rank_call *self) {
 
 static void refusals(void **state) {
   fp8_context *c = ranks_context(1);
-  fp8_recipe *tensor = recipe_of(FP8_PRESET_TENSOR, 0, 0);
+  fp8_recipe *tensor = preset_recipe(FP8_PRESET_TENSOR, 0, 0);
   fp8_dispatch_config config;
   fp8_comm *comm;
   job j;
   (void)state;
   memset(&j, 0, sizeof j);
-  j.recipe = recipe_of(FP8_PRESET_MX, 0, 0);
+  j.recipe = preset_recipe(FP8_PRESET_MX, 0, 0);
   run_ranks(c, 2, refusing_body, &j);
-  OK(fp8_comm_create_local(1, &comm));
+  MUST(fp8_comm_create_local(1, &comm));
   FP8_INIT(&config);
   config.recipe = tensor;
   config.hidden = 64;
   config.k = 1;
   config.experts_per_rank = 1;
-  REFUSED(fp8_dispatch_plan_sizes(c, comm, &config, NULL, NULL), FP8_ERR_UNSUPPORTED, "per tensor");
+  MUST_FAIL(fp8_dispatch_plan_sizes(c, comm, &config, NULL, NULL), FP8_ERR_UNSUPPORTED, "per tensor");
   config.recipe = j.recipe;
   config.tokens = 5;
-  REFUSED(fp8_dispatch_plan_sizes(c, comm, &config, NULL, NULL), FP8_ERR_ARGUMENT, "max_tokens");
+  MUST_FAIL(fp8_dispatch_plan_sizes(c, comm, &config, NULL, NULL), FP8_ERR_ARGUMENT, "max_tokens");
   fp8_comm_destroy(comm);
   fp8_recipe_destroy(tensor);
   fp8_recipe_destroy((fp8_recipe *)(uintptr_t)j.recipe);

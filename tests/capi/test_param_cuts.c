@@ -26,7 +26,7 @@ enum { kKinds = sizeof kinds / sizeof *kinds };
 static void open_list(sharded *s, fp8_context *c, const kind *k) {
   memset(s, 0, sizeof *s);
   s->c = c;
-  s->recipe = recipe_of(k->preset, k->rule, k->rounding);
+  s->recipe = preset_recipe(k->preset, k->rule, k->rounding);
 }
 
 static void close_list(sharded *s) {
