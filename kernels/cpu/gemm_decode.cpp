@@ -37,18 +37,20 @@ HWY_INLINE void DecodeBf16(bool e4m3, const uint8_t *HWY_RESTRICT x, int64_t n, 
   // BF16 of 0 .. 7 units: 2^-9 (E4M3), 2^-16 (E5M2)
   HWY_ALIGN static const uint16_t kSmall[2][8] = {{0, 0x3780, 0x3800, 0x3840, 0x3880, 0x38a0, 0x38c0, 0x38e0},
                                                   {0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60}};
-  HWY_ALIGN uint16_t small[8];
-  for (int i = 0; i < 8; ++i) small[i] = static_cast<uint16_t>(kSmall[e4m3][i] + (i ? shift : 0));
+  HWY_ALIGN static const uint16_t kNotZero[8] = {0, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff};
+#if HWY_TARGET != HWY_SCALAR
+  const auto table = hn::Add(hn::LoadDup128(d, kSmall[e4m3]), hn::And(hn::LoadDup128(d, kNotZero), hn::Set(d, shift)));
+#endif
   const uint16_t bias = static_cast<uint16_t>(((e4m3 ? 120 : 112) << 7) + shift);
   const auto one = [&](hn::Vec<decltype(d)> code) HWY_ATTR {
     const auto mag = hn::And(code, hn::Set(d, 0x7f));
     const auto sign = hn::ShiftLeft<8>(hn::And(code, hn::Set(d, 0x80)));
     auto value = hn::Add(e4m3 ? hn::ShiftLeft<4>(mag) : hn::ShiftLeft<5>(mag), hn::Set(d, bias));
 #if HWY_TARGET == HWY_SCALAR
-    const auto low = hn::Set(d, small[hn::GetLane(mag) & 7]);
+    const uint16_t units = hn::GetLane(mag) & 7;
+    const auto low = hn::Set(d, static_cast<uint16_t>(kSmall[e4m3][units] + (shift & kNotZero[units])));
 #else
     const hn::Rebind<uint8_t, hn::Repartition<uint8_t, decltype(d)> > db;
-    const auto table = hn::LoadDup128(d, small);
     const auto index = hn::Add(hn::Add(mag, mag), hn::ShiftLeft<8>(hn::Add(hn::Add(mag, mag), hn::Set(d, 1))));
     const auto low = hn::BitCast(
         d, hn::TableLookupBytes(hn::BitCast(db, table), hn::BitCast(db, hn::And(index, hn::Set(d, 0x0f0f)))));
@@ -73,12 +75,16 @@ HWY_INLINE void DecodeBf16(bool e4m3, const uint8_t *HWY_RESTRICT x, int64_t n, 
   }
 }
 
-// The exponent of a folded scale, or false where BF16 would not be exact for every code.
+constexpr int32_t kNoExponent = 1000;  // of a NaN
+constexpr int32_t LowestExponent(bool e4m3) { return e4m3 ? -117 : -110; }
+constexpr int32_t HighestExponent(bool e4m3) { return e4m3 ? 119 : 112; }
+
+// The exponent of a folded scale; false where BF16 would not be exact for every code.
 HWY_INLINE bool Exponent(float scale, bool e4m3, int32_t *e) {
   uint32_t bits;
   std::memcpy(&bits, &scale, sizeof bits);
-  *e = static_cast<int32_t>(bits >> 23) - 127;
-  return (bits & 0x807fffffu) == 0 && *e >= (e4m3 ? -117 : -110) && *e <= (e4m3 ? 119 : 112);
+  *e = scale == scale ? static_cast<int32_t>(bits >> 23) - 127 : kNoExponent;
+  return (bits & 0x807fffffu) == 0 && *e >= LowestExponent(e4m3) && *e <= HighestExponent(e4m3);
 }
 
 // kc <= kDecodeK values of one row from k0 (a multiple of every tile) on. False: outside the window.
@@ -95,16 +101,24 @@ HWY_INLINE bool RowBf16(const ops::Side &s, int64_t row, int64_t k0, int64_t kc,
     DecodeBf16(e4m3, x, kc, 0, out);
     return true;
   }
-  const int64_t tile = scaled_at_end(s) ? kDecodeK : ops::tile_cols(s.scaling);
-  for (int64_t k = 0; k < kc; k += tile) {
+  const int64_t tile_k = ops::tile_cols(s.scaling), tile_r = ops::tile_rows(s.scaling);
+  const int64_t tile = tile_k ? tile_k : kDecodeK;
+  int64_t at = (tile_r ? row / tile_r : 0) * s.scale.row_stride + (tile_k ? k0 / tile_k : 0) * s.scale.col_stride;
+  for (int64_t k = 0; k < kc; k += tile, at += s.scale.col_stride) {
     const int64_t n = std::min(tile, kc - k);
-    float scale;
     int32_t e;
-    load_scales(s, row, 1, k0 + k, &scale);
-    if (!Exponent(scale, e4m3, &e)) {
+    bool ok;
+    if (s.scale.dtype == FP8_DTYPE_F32) {
+      ok = Exponent(static_cast<const float *>(s.scale.data)[at], e4m3, &e);
+    } else {
+      const uint8_t code = static_cast<const uint8_t *>(s.scale.data)[at];
+      e = code == 255 ? kNoExponent : code - 127;
+      ok = e >= LowestExponent(e4m3) && e <= HighestExponent(e4m3);
+    }
+    if (!ok) {
       uint8_t any = 0;
       for (int64_t i = 0; i < n; ++i) any |= x[k + i] & 0x7f;
-      if (any || scale != scale) return false;
+      if (any || e == kNoExponent) return false;
       e = 0;
     }
     DecodeBf16(e4m3, x + k, n, e, out + k);

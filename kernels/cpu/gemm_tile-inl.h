@@ -140,10 +140,11 @@ HWY_INLINE void FoldF32(const ops::Side &s, int64_t row, int64_t k0, int64_t kc,
 // The operand's rows [row0, row0 + rows) x [k0, k0 + kc) as values; block scales multiplied in when fold.
 template <class T>
 HWY_INLINE void DecodeRow(const ops::Side &s, int64_t row, int64_t k0, int64_t kc, bool fold, T *HWY_RESTRICT out) {
-  HWY_ALIGN float values[kMaxK];
+  HWY_ALIGN float line[sizeof(T) == sizeof(float) ? 1 : kMaxK];
+  float *values = sizeof(T) == sizeof(float) ? reinterpret_cast<float *>(out) : line;
   DecodeF32(s.codes.dtype, At(s.codes, row, k0), s.codes.col_stride, kc, values);
   if (fold && !scaled_at_end(s)) FoldF32(s, row, k0, kc, values);
-  StoreAs(values, kc, out);
+  if (sizeof(T) != sizeof(float)) StoreAs(values, kc, out);
 }
 
 // a[rows rounded up to kMr][lda]: rows as they are, the rest zero.
