@@ -105,7 +105,9 @@ cublasStatus_t ask(const Device &dev, const PlanKey &k, LtPlan *plan, cublasLtMa
                    int *found) {
   const LtApi &lt = *dev.lt;
   cublasLtMatmulDescOpaque_t desc;
-  cublasStatus_t s = lt_describe(dev, k, nullptr, nullptr, nullptr, &desc);
+  // vector scale modes are refused without a pointer; the heuristic reads its value and alignment, never the memory
+  const void *somewhere = reinterpret_cast<const void *>(uintptr_t{256});
+  cublasStatus_t s = lt_describe(dev, k, somewhere, somewhere, somewhere, &desc);
   if (s == CUBLAS_STATUS_SUCCESS)
     s = k.b_k_major ? make_layout(lt, &plan->a, k.b_dtype, k.k, k.n, k.ldb)
                     : make_layout(lt, &plan->a, k.b_dtype, k.n, k.k, k.ldb);
