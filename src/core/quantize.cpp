@@ -133,8 +133,7 @@ void set_plain_side(const fp8_quantize_args &a, const QuantizeNames &n, int32_t 
     const ops::Matrix &first = plan.copies[0].dst;
     const bool rows = copy.rows <= 1 || first.lead_stride[0] == copy.lead_stride[0];
     const bool cols = copy.cols <= 1 || first.col_stride == copy.col_stride;
-    if (first.data == copy.data && first.dtype == copy.dtype && rows && cols)
-      return;
+    if (first.data == copy.data && first.dtype == copy.dtype && rows && cols) return;
   }
   ops::Cast &cast = plan.copies[plan.copy_count++];
   cast.src = plan.op.x;
@@ -200,11 +199,11 @@ void check_described(const fp8_recipe &r, int32_t role, const fp8_qtensor &q, in
   const bool plain = kind == FP8_SCALING_UNQUANTIZED || kind == FP8_SCALING_COPY;
   if (kind == 0) fail(FP8_ERR_ARGUMENT, "%s has no %s side (%s_kind is 0)", name, part, part);
   if (is_quantized(want) ? kind != want : !plain)
-    fail(FP8_ERR_ARGUMENT, "%s.%s_kind is %s, the recipe gives %s for this side of a %s", name, part,
+    fail(FP8_ERR_ARGUMENT, "%s.%s_kind is %s, the recipe gives %s for this side of the %s", name, part,
          scaling_name(kind), scaling_name(want), role_name(role));
   const int32_t dtype = side_codes(q, side).dtype;
   if (plain ? dtype != FP8_DTYPE_BF16 && dtype != FP8_DTYPE_F16 : dtype != role_dtype(r, role))
-    fail(FP8_ERR_ARGUMENT, "%s.%s.dtype is %s, the recipe gives %s for a %s", name, part, dtype_name(dtype),
+    fail(FP8_ERR_ARGUMENT, "%s.%s.dtype is %s, the recipe gives %s for the %s", name, part, dtype_name(dtype),
          plain ? "BF16 (or F16)" : dtype_name(role_dtype(r, role)), role_name(role));
 }
 

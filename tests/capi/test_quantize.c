@@ -235,7 +235,7 @@ static void test_stats(void **state) {
   assert_int_equal(h[1], 1);
   assert_int_equal(h[2], 1);
   assert_int_equal(h[4], 1);
-  assert_int_equal(h[3], 29); /* finite and not zero */
+  assert_int_equal(h[3], 29);               /* finite and not zero */
   OK(fp8_quantize(g_context, r, &a, NULL)); /* accumulates */
   download(h + 8, one.data, 64);
   for (i = 0; i < 8; ++i) assert_int_equal(h[8 + i], 2 * h[i]);
