@@ -127,7 +127,8 @@ __global__ void __launch_bounds__(256)
         float p = 0.0f;
         for (int k = 0; k < 32; ++k)
           if (la[ti][k] || lb[tj][k]) p = num::add_rn(p, num::mul_rn(qa[ti][k], qb[tj][k])), any = true;
-        sum = num::add_rn(sum, num::mul_rn(num::mul_rn(p, num::decode_e8m0(ca[ti])), num::decode_e8m0(cb[tj])));
+        // the two powers of two as one: neither overflows alone
+        if (p != 0.0f) sum = num::add_rn(sum, ldexpf(p, int(ca[ti]) + int(cb[tj]) - 254));
       }
       __syncthreads();
     }

@@ -82,6 +82,8 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
   if (q.max_sms > 0) sms = std::min(sms, q.max_sms);
   *launches = 0;
   if (!kind && !q.dbias.data) return cudaSuccess;
+  // from codes with one scale for both sides the other side is an exact transpose, not a quantization
+  if (q.source.scaling && num::symmetric(q.source.scaling)) return cudaErrorInvalidValue;
   const QuantizeLayout l = quantize_layout(q, sms);
   char *workspace =
       reinterpret_cast<char *>(round_up(static_cast<int64_t>(reinterpret_cast<uintptr_t>(q.workspace)), 256));

@@ -38,18 +38,20 @@ __device__ __forceinline__ float given_or(const ops::QuantizeSide &s, int64_t r,
   return static_cast<const float *>(s.amax.data)[r * s.amax.row_stride + c * s.amax.col_stride];
 }
 
-// Native strides of 1x128 and 128x128 scales are rounded up to 4: what lies between is zero.
-__device__ inline void zero_padding(const ops::QuantizeSide &s, int thread, int threads) {
-  const ops::Scale &c = s.side.scale;
-  if (s.side.scaling == num::k1x128 && c.row_stride == 1 && c.col_stride > c.rows && c.col_stride < c.rows + 4) {
-    const int64_t pad = c.col_stride - c.rows;
-    for (int64_t i = thread; i < pad * c.cols; i += threads)
-      static_cast<float *>(c.data)[i / pad * c.col_stride + c.rows + i % pad] = 0.0f;
-  }
-  if (s.side.scaling == num::k128x128 && c.col_stride == 1 && c.row_stride > c.cols && c.row_stride < c.cols + 4) {
-    const int64_t pad = c.row_stride - c.cols;
-    for (int64_t i = thread; i < pad * c.rows; i += threads)
-      static_cast<float *>(c.data)[i / pad * c.row_stride + c.cols + i % pad] = 0.0f;
+// Native strides are rounded up to 4: what lies between is zero.
+__device__ inline void zero_padding(const ops::Scale &s, int thread, int threads) {
+  const bool down = s.row_stride == 1 && s.rows > 0 && s.col_stride > s.rows && s.col_stride == (s.rows + 3) / 4 * 4;
+  const bool across = s.col_stride == 1 && s.cols > 0 && s.row_stride > s.cols && s.row_stride == (s.cols + 3) / 4 * 4;
+  if (!down && !across) return;
+  const int64_t line = down ? s.rows : s.cols, lines = down ? s.cols : s.rows,
+                stride = down ? s.col_stride : s.row_stride;
+  const int64_t pad = stride - line;
+  for (int64_t i = thread; i < pad * lines; i += threads) {
+    const int64_t at = i / pad * stride + line + i % pad;
+    if (s.dtype == num::kF32)
+      static_cast<float *>(s.data)[at] = 0.0f;
+    else
+      static_cast<uint8_t *>(s.data)[at] = 0;
   }
 }
 
@@ -360,8 +362,8 @@ __global__ void __launch_bounds__(kTileThreads, kLean<Tile> ? 2 : 1)
     a.dbias[tile_r * a.cols + col0 + t] = sum;
   }
   if (blockIdx.x == 0) {
-    if (has_row) zero_padding(a.row, t, kTileThreads);
-    if (has_col) zero_padding(a.col, t, kTileThreads);
+    if (has_row) zero_padding(a.row.side.scale, t, kTileThreads);
+    if (has_col) zero_padding(a.col.side.scale, t, kTileThreads);
   }
 }
 

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA kernels, run by the host emulation, give the CPU backend's bits.
+#include <cmath>
+
+#include "cpu/launch_cpu.h"
+#include "cuda/launch_cuda.h"
+#include "quantize_case.h"
+
+// after the standard headers: CMocka wants these
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+extern "C" {
+#include <cmocka.h>
+}
+
+namespace {
+
+using namespace fp8;
+
+constexpr int64_t kSizes[] = {0, 1, 2, 5, 31, 32, 33, 64, 100, 127, 128, 129, 136, 200, 256, 300};
+constexpr int kCount = sizeof kSizes / sizeof *kSizes;
+
+void *aligned(size_t bytes) {
+  void *p = nullptr;
+  assert_int_equal(posix_memalign(&p, 4096, bytes ? bytes : 1), 0);
+  return p;
+}
+
+bool run_case(uint64_t seed) {
+  const test::Case shape = test::make_case(seed, nullptr, kSizes, kCount);
+  const size_t bytes = shape.arena.size();
+  void *base = aligned(bytes);
+  std::vector<uint8_t> results[2];
+  for (int way = 0; way < 2; ++way) {
+    test::Case c = test::make_case(seed, base, kSizes, kCount);
+    std::memcpy(base, c.arena.data(), bytes);
+    const uint64_t need =
+        way ? static_cast<uint64_t>(cuda::quantize_layout(c.q, 3).bytes) : cpu::quantize_workspace(c.q);
+    c.q.workspace = aligned(need);
+    std::memset(c.q.workspace, 0xee, need);
+    c.q.workspace_bytes = need;
+    if (way) {
+      int32_t launches = 0;
+      assert_int_equal(cuda::launch_quantize(c.q, 3, nullptr, &launches), cudaSuccess);
+    } else {
+      cpu::quantize(c.q, {nullptr, nullptr});
+    }
+    free(c.q.workspace);
+    results[way].assign(static_cast<uint8_t *>(base), static_cast<uint8_t *>(base) + bytes);
+  }
+  free(base);
+  return test::same(results[0], results[1], shape.text);
+}
+
+void quantize_equals_cpu(void **) {
+  int bad = 0;
+  for (uint64_t seed = 0; seed < 240; ++seed) bad += !run_case(seed);
+  assert_int_equal(bad, 0);
+}
+
+ops::Matrix matrix(void *data, int32_t dtype, int64_t rows, int64_t cols, int64_t ld) {
+  ops::Matrix m{};
+  m.data = data, m.dtype = dtype, m.lead = 1, m.rows = rows, m.cols = cols;
+  m.lead_shape[0] = rows, m.lead_stride[0] = ld, m.col_stride = 1;
+  return m;
+}
+
+void moves_equal_cpu(void **) {
+  test::Random r(5);
+  for (int round = 0; round < 24; ++round) {
+    const int64_t rows = round < 4 ? 128 + 16 * round : 1 + r.below(150), cols = round < 4 ? 144 : 1 + r.below(150),
+                  ld = round < 4 ? 160 : cols + 3;
+    uint8_t *src = static_cast<uint8_t *>(aligned(static_cast<size_t>(rows * ld * 4)));
+    for (int64_t i = 0; i < rows * ld * 4; ++i) src[i] = static_cast<uint8_t>(r.next());
+    const int32_t dtypes[] = {num::kE4M3, num::kBF16, num::kF32, num::kF16, num::kE5M2};
+    const int32_t from = dtypes[round < 4 ? 0 : r.below(5)], to = dtypes[r.below(5)];
+    uint8_t *out[2];
+    const size_t bytes = static_cast<size_t>((rows + 16) * (cols + 16) * 4);
+    for (int way = 0; way < 2; ++way) {
+      out[way] = static_cast<uint8_t *>(aligned(bytes));
+      std::memset(out[way], 0xcd, bytes);
+      ops::Transpose t{matrix(src, from, rows, cols, ld), matrix(out[way], from, cols, rows, (rows + 15) / 16 * 16)};
+      if (way)
+        assert_int_equal(cuda::launch_transpose(t, nullptr), cudaSuccess);
+      else
+        cpu::transpose(t, {nullptr, nullptr});
+    }
+    assert_memory_equal(out[0], out[1], bytes);
+    float scale = 0.3f;
+    for (int way = 0; way < 2; ++way) {
+      ops::Cast c{};
+      c.src = matrix(src, from, rows, cols, ld);
+      c.dst = matrix(out[way], to, rows, cols, cols + 1);
+      c.scale = round % 2 ? &scale : nullptr;
+      c.saturate = round % 3 != 0;
+      if (way)
+        assert_int_equal(cuda::launch_cast(c, nullptr), cudaSuccess);
+      else
+        cpu::cast(c, {nullptr, nullptr});
+    }
+    assert_memory_equal(out[0], out[1], bytes);
+    free(src), free(out[0]), free(out[1]);
+  }
+}
+
+void dequantize_and_measure_equal_cpu(void **) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    test::Case shape = test::make_case(seed, nullptr, kSizes, kCount);
+    void *base = aligned(shape.arena.size());
+    test::Case c = test::make_case(seed, base, kSizes, kCount);
+    std::memcpy(base, c.arena.data(), c.arena.size());
+    if (c.q.x.dtype && !c.q.amax_only) {
+      void *workspace = aligned(cpu::quantize_workspace(c.q));
+      c.q.workspace = workspace, c.q.workspace_bytes = cpu::quantize_workspace(c.q);
+      cpu::quantize(c.q, {nullptr, nullptr});
+      free(workspace);
+      for (int col = 0; col < 2; ++col) {
+        const ops::QuantizeSide &s = col ? c.q.col : c.q.row;
+        if (!s.side.scaling) continue;
+        const size_t bytes = static_cast<size_t>(c.rows * c.cols * 4 + 4);
+        void *out[2];
+        double sums[2][4];
+        for (int way = 0; way < 2; ++way) {
+          out[way] = aligned(bytes);
+          std::memset(out[way], 0xcd, bytes);
+          ops::Dequantize d{};
+          d.side = s.side;
+          d.is_col = col;
+          d.x = matrix(out[way], seed % 2 ? num::kF32 : num::kBF16, c.rows, c.cols, c.cols);
+          if (way)
+            assert_int_equal(cuda::launch_dequantize(d, nullptr), cudaSuccess);
+          else
+            cpu::dequantize(d, {nullptr, nullptr});
+          ops::Measure m{};
+          m.side = s.side;
+          m.is_col = col;
+          m.x = c.q.x;
+          m.sums.data = sums[way], m.sums.size = 4, m.sums.stride = 1;
+          m.workspace_bytes =
+              way ? static_cast<uint64_t>(cuda::measure_bytes(c.rows, c.cols)) : cpu::measure_workspace(m);
+          m.workspace = aligned(m.workspace_bytes);
+          if (way)
+            assert_int_equal(cuda::launch_measure(m, m.workspace, nullptr), cudaSuccess);
+          else
+            cpu::measure(m, {nullptr, nullptr});
+          free(m.workspace);
+        }
+        assert_memory_equal(out[0], out[1], bytes);
+        for (int i = 0; i < 4; ++i)
+          if (!(std::isnan(sums[0][i]) && std::isnan(sums[1][i]))) assert_memory_equal(&sums[0][i], &sums[1][i], 8);
+        free(out[0]), free(out[1]);
+      }
+    }
+    free(base);
+  }
+}
+
+// What BF16 cannot hold is left out by widen and added by add_outside: together the exact product.
+void widened_product_is_whole(void **) {
+  constexpr int64_t m = 20, n = 18, k = 80, ld = 80;
+  test::Random r(9);
+  for (int round = 0; round < 4; ++round) {
+    std::vector<uint8_t> qa(m * k), qb(n * k), sa(m * 3), sb(n * 3);
+    for (auto &v : qa) v = static_cast<uint8_t>(r.next() % 127 | (r.next() & 128));
+    for (auto &v : qb) v = static_cast<uint8_t>(r.next() % 127 | (r.next() & 128));
+    for (auto &v : sa)
+      v = static_cast<uint8_t>(round == 0     ? 120 + r.below(14)
+                               : r.chance(30) ? r.below(12)
+                               : r.chance(20) ? 245 + r.below(6)
+                                              : 127);
+    for (auto &v : sb) v = static_cast<uint8_t>(round == 0 ? 120 + r.below(14) : 100 + r.below(10));
+    auto side = [&](std::vector<uint8_t> &q, std::vector<uint8_t> &s, int64_t rows) {
+      ops::Side x{};
+      x.scaling = num::k1x32;
+      x.codes = matrix(q.data(), num::kE4M3, rows, k, k);
+      x.scale = {s.data(), num::kE8M0, 0, rows, 3, 3, 1};
+      return x;
+    };
+    const ops::Side a = side(qa, sa, m), b = side(qb, sb, n);
+    uint16_t *wa = static_cast<uint16_t *>(aligned(m * ld * 2)), *wb = static_cast<uint16_t *>(aligned(n * ld * 2));
+    uint32_t flag = 0;
+    assert_int_equal(cuda::launch_widen(a, wa, m, ld, &flag, nullptr), cudaSuccess);
+    assert_int_equal(cuda::launch_widen(b, wb, n, ld, &flag, nullptr), cudaSuccess);
+    assert_int_equal(flag != 0, round != 0);
+    std::vector<float> d(m * n);
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0;
+        for (int64_t c = 0; c < k; ++c)
+          sum += double(num::decode_bf16(wa[i * ld + c])) * num::decode_bf16(wb[j * ld + c]);
+        d[i * n + j] = static_cast<float>(sum);
+      }
+    assert_int_equal(cuda::launch_outside(a, b, matrix(d.data(), num::kF32, m, n, n), &flag, 2, nullptr), cudaSuccess);
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0, size = 0;
+        for (int64_t c = 0; c < k; ++c) {
+          const double p = std::ldexp(double(num::decode<num::E4M3>(qa[i * k + c])), sa[i * 3 + c / 32] - 127) *
+                           std::ldexp(double(num::decode<num::E4M3>(qb[j * k + c])), sb[j * 3 + c / 32] - 127);
+          sum += p, size += std::fabs(p);
+        }
+        assert_true(std::fabs(d[i * n + j] - sum) <= 1e-5 * size);
+      }
+    free(wa), free(wb);
+  }
+}
+
+void pack_repack_finish(void **) {
+  const float src[6] = {1, 2, 3, 4, 5, 6};
+  uint16_t packed[4 * 4];
+  assert_int_equal(
+      cuda::launch_pack(matrix(const_cast<float *>(src), num::kF32, 2, 3, 3), packed, num::kBF16, 4, 4, nullptr),
+      cudaSuccess);
+  for (int r = 0; r < 4; ++r)
+    for (int c = 0; c < 4; ++c)
+      assert_true(num::decode_bf16(packed[r * 4 + c]) == (r < 2 && c < 3 ? src[r * 3 + c] : 0.0f));
+  ops::Scale s{const_cast<float *>(src), num::kF32, 0, 2, 3, 3, 1};
+  float columns[12];
+  assert_int_equal(cuda::launch_repack(s, columns, 1, 4, 12, nullptr), cudaSuccess);
+  for (int i = 0; i < 12; ++i) assert_true(columns[i] == (i % 4 < 2 ? src[i % 4 * 3 + i / 4] : 0.0f));
+  float rows[8];
+  assert_int_equal(cuda::launch_repack(s, rows, 4, 1, 8, nullptr), cudaSuccess);
+  for (int i = 0; i < 8; ++i) assert_true(rows[i] == (i % 4 < 3 ? src[i / 4 * 3 + i % 4] : 0.0f));
+  float d[6] = {10, 10, 10, 10, 10, 10}, bias[3] = {100, 200, 300};
+  ops::Gemm g{};
+  g.d = matrix(d, num::kF32, 2, 3, 3);
+  g.bias = {bias, num::kF32, 0, 3, 1};
+  g.accumulate = 1;
+  assert_int_equal(cuda::launch_finish(g, src, 3, nullptr), cudaSuccess);
+  for (int i = 0; i < 6; ++i) assert_true(d[i] == 10 + src[i] + bias[i % 3]);
+}
+
+// BLOCK's power-of-two scale, repeated for four 1x32 blocks, is what the swizzled MX form holds at every place.
+void swizzle_repeats_block_scales(void **) {
+  constexpr int64_t rows = 200, k = 300, blocks = 10;
+  float scales[rows * 3];
+  for (int64_t i = 0; i < rows * 3; ++i) scales[i] = std::ldexp(1.0f, static_cast<int>(i % 250) - 127);
+  ops::Side s{};
+  s.scaling = num::k1x128;
+  s.codes = matrix(nullptr, num::kE4M3, rows, k, 304);
+  s.scale = {scales, num::kF32, 0, rows, 3, 1, rows};
+  std::vector<uint8_t> out(static_cast<size_t>(cuda::swizzle_bytes(rows, blocks)), 0xcd);
+  assert_int_equal(out.size(), 2 * 3 * 512);
+  assert_int_equal(cuda::launch_swizzle(s, out.data(), nullptr), cudaSuccess);
+  size_t filled = 0;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t b = 0; b < blocks; ++b) {
+      const uint8_t code = out[static_cast<size_t>(cuda::swizzle_offset(r, b, blocks))];
+      assert_true(num::decode_e8m0(code) == scales[r + b / 4 * rows]);
+      filled += code != 0;
+    }
+  for (uint8_t code : out) filled -= code != 0;
+  assert_int_equal(filled, 0);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {cmocka_unit_test(quantize_equals_cpu),
+                              cmocka_unit_test(moves_equal_cpu),
+                              cmocka_unit_test(dequantize_and_measure_equal_cpu),
+                              cmocka_unit_test(widened_product_is_whole),
+                              cmocka_unit_test(pack_repack_finish),
+                              cmocka_unit_test(swizzle_repeats_block_scales)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
