@@ -204,7 +204,7 @@ cudaError_t launch_measure(const ops::Measure &m, void *workspace, cudaStream_t 
   const int64_t rows = m.x.rows, cols = m.x.cols, bands = ceil_div(rows, num::kMeasureTile),
                 tiles_c = ceil_div(cols, num::kMeasureTile);
   num::Sums *sums = static_cast<num::Sums *>(workspace);
-  if (bands * tiles_c) {
+  if (bands * tiles_c > 0) {
     if (!fits(bands * tiles_c)) return cudaErrorInvalidValue;
     cudaError_t e = launch(&measure_tiles, dim3(static_cast<unsigned>(bands * tiles_c)), dim3(128), stream, false, m,
                            rows, cols, tiles_c, tile_rows(m.side.scaling), tile_cols(m.side.scaling), sums);
