@@ -85,8 +85,8 @@ static void check_pair(const operand *oa, const operand *ob, int64_t m, int64_t 
       error = relative(got, sum, m * n);
       bound = (pass == 3 ? 2 : 1) * gate(dtypes[i], a.row_kind != 1 && a.col_kind != 1, m * n);
       if (error > bound)
-        fail_msg("presets %d x %d, [%d, %d, %d], d dtype %d, pass %d: error %g, bound %g", oa->preset, ob->preset, (int)m,
-                 (int)n, (int)k, dtypes[i], pass, error, bound);
+        fail_msg("presets %d x %d, [%d, %d, %d], d dtype %d, pass %d: error %g, bound %g", oa->preset, ob->preset,
+                 (int)m, (int)n, (int)k, dtypes[i], pass, error, bound);
       free(got);
     }
     free(hb);
