@@ -131,11 +131,31 @@ uint64_t tensor_span(const fp8_tensor &t) {
   return (last + 1) * uint64_t(dtype_size(t.dtype));
 }
 
+namespace {
+
+// Rows of equal byte stride, each shorter than it: column slices of one buffer lie between each other.
+bool rows_overlap(const ops::Matrix &a, const ops::Matrix &b, int64_t a_size, int64_t b_size) {
+  const int64_t step = a.lead_stride[0] * a_size;
+  const int64_t a_width = ((a.cols - 1) * a.col_stride + 1) * a_size;
+  const int64_t b_width = ((b.cols - 1) * b.col_stride + 1) * b_size;
+  if (a.lead != 1 || b.lead != 1 || step <= 0 || step != b.lead_stride[0] * b_size || a_width > step || b_width > step)
+    return true;
+  // row i of a meets row i - k of b where distance - a_width < k * step < distance + b_width
+  const int64_t distance = static_cast<const char *>(b.data) - static_cast<const char *>(a.data);
+  const int64_t low = distance - a_width;
+  int64_t k = low / step - (low % step < 0) + 1;
+  if (k < 1 - b.rows) k = 1 - b.rows;
+  return k < a.rows && k * step < distance + b_width;
+}
+
+}  // namespace
+
 bool overlap(const fp8_tensor &a, const fp8_tensor &b) {
   const uint64_t a_bytes = tensor_span(a), b_bytes = tensor_span(b);
   if (!a_bytes || !b_bytes || !a.data || !b.data) return false;
   const uintptr_t a0 = reinterpret_cast<uintptr_t>(a.data), b0 = reinterpret_cast<uintptr_t>(b.data);
-  return a0 < b0 + b_bytes && b0 < a0 + a_bytes;
+  if (a0 >= b0 + b_bytes || b0 >= a0 + a_bytes) return false;
+  return rows_overlap(matrix(a), matrix(b), dtype_size(a.dtype), dtype_size(b.dtype));
 }
 
 void refuse_overlap(const fp8_tensor &out, const char *out_name, const fp8_tensor &in, const char *in_name) {
