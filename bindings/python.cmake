@@ -26,6 +26,10 @@ set(sources
   quantize.py
   recipe.py
   jax/__init__.py
+  jax/_ffi.py
+  jax/linear.py
+  jax/ops.py
+  jax/param.py
 )
 foreach(source IN LISTS sources)
   get_filename_component(folder ${package}/${source} DIRECTORY)
@@ -87,3 +91,25 @@ if(FP8_TESTS AND NOT FP8_SANITIZE)
   endif()
 endif()
 message(STATUS "fp8: bindings: python built with SWIG ${FP8_SWIG_VERSION} for Python >= 3.11 (tested with ${Python_VERSION})")
+
+# ---- fp8.jax
+execute_process(COMMAND ${Python_EXECUTABLE} -c "import jax.ffi; print(jax.ffi.include_dir())" OUTPUT_VARIABLE xla_include
+  OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE no_jax)
+if(no_jax)
+  fp8_binding_skip("python fp8.jax" "jax (with jax.ffi) was not found in ${Python_EXECUTABLE}")
+  return()
+endif()
+add_library(fp8_jax MODULE python/jax/ops.cpp python/jax/param.cpp)
+target_include_directories(fp8_jax SYSTEM PRIVATE ${xla_include})
+target_link_libraries(fp8_jax PRIVATE fp8 $<BUILD_INTERFACE:fp8_flags>)
+target_link_options(fp8_jax PRIVATE -static-libstdc++ -static-libgcc)
+set_target_properties(fp8_jax PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${package}/jax CXX_VISIBILITY_PRESET default
+  VISIBILITY_INLINES_HIDDEN ON INSTALL_RPATH "$ORIGIN/../lib")
+if(FP8_TESTS AND NOT FP8_SANITIZE)
+  fp8_python_has("numpy, ml_dtypes, pytest, jax" has)
+  if(has)
+    fp8_binding_test(python jax_ops 300 ${FP8_PYTEST} python/jax_tests/test_ops.py)
+    fp8_binding_test(python jax_transforms 300 ${FP8_PYTEST} python/jax_tests/test_transforms.py)
+  endif()
+endif()
+message(STATUS "fp8: bindings: python fp8.jax built against ${xla_include}")

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The handlers, registered under one name for CPU and CUDA; and what a call needs while it is traced."""
+from __future__ import annotations
+
+import ctypes
+import functools
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import capi
+from .._dtypes import code_of, numpy_of
+from ..context import Context
+from ..recipe import as_recipe
+
+HANDLERS = ("quantize", "amax", "dequantize", "gemm", "linear_forward", "linear_backward", "param_amax", "param_cast", "param_assemble")
+ROLES = {"activation": capi.FP8_ROLE_ACTIVATION, "weight": capi.FP8_ROLE_WEIGHT, "gradient": capi.FP8_ROLE_GRADIENT}
+SIDES = {"row": capi.FP8_SIDE_ROW, "col": capi.FP8_SIDE_COL, "both": capi.FP8_SIDE_BOTH}
+# bits of the attribute `mask`: which optional arrays are there
+AMAX_GIVEN, BIAS, SAVE, DX, DW, DBIAS, ACCUMULATE, FROM_X = (1 << i for i in range(8))
+
+
+def _register() -> None:
+    library = ctypes.CDLL(str(pathlib.Path(__file__).parent / "libfp8_jax.so"))
+    for name in HANDLERS:
+        for platform, suffix in (("cpu", "cpu"), ("CUDA", "cuda")):
+            jax.ffi.register_ffi_target(f"fp8_{name}", jax.ffi.pycapsule(getattr(library, f"fp8_jax_{name}_{suffix}")), platform=platform,
+                                        api_version=1)
+
+
+_register()
+
+
+def custom_calls() -> list:
+    """jax.export's checks to disable for programs with these operations: export(f, disabled_checks=custom_calls())"""
+    return [jax.export.DisabledSafetyCheck.custom_call(f"fp8_{name}") for name in HANDLERS]
+
+
+@functools.lru_cache(maxsize=None)
+def contexts() -> tuple[Context, ...]:
+    """one context for each kind of device here: they are asked for sizes while tracing"""
+    found = [Context("cpu")]
+    if jax.default_backend() == "gpu":
+        found.append(Context("cuda"))
+    return tuple(found)
+
+
+def recipe_text(recipe) -> str:
+    """the canonical text, which is the handlers' attribute"""
+    return str(as_recipe(recipe))
+
+
+@functools.lru_cache(maxsize=4096)
+def describe(recipe: str, role: str, rows: int, cols: int, side: str):
+    """((codes shape, dtype), (scales shape, dtype)) of one side, or None where it is not quantized"""
+    q = capi.fp8_qtensor()
+    capi.fp8_recipe_describe(as_recipe(recipe).handle, None, ROLES[role], rows, cols, SIDES[side], q)
+    kind = q.row_kind if side == "row" else q.col_kind
+    if kind in (0, capi.FP8_SCALING_UNQUANTIZED, capi.FP8_SCALING_COPY):
+        return None
+    codes, scale = (q.row, q.row_scale) if side == "row" else (q.col, q.col_scale)
+    return (codes.shape[:codes.ndim], numpy_of(codes.dtype)), (scale.shape[:scale.ndim], numpy_of(scale.dtype))
+
+
+@functools.lru_cache(maxsize=4096)
+def kind(recipe: str, role: str, side: str) -> int:
+    """enum fp8_scaling of a side"""
+    q = capi.fp8_qtensor()
+    capi.fp8_recipe_describe(as_recipe(recipe).handle, None, ROLES[role], 128, 128, SIDES[side], q)
+    return q.row_kind if side == "row" else q.col_kind
+
+
+def structs(*sides):
+    """ShapeDtypeStructs of described sides, None left out"""
+    return [jax.ShapeDtypeStruct(shape, dtype) for side in sides if side for shape, dtype in side]
+
+
+def _shaped(shape, dtype):
+    t = capi.fp8_tensor()
+    t.dtype, t.ndim, t.shape = code_of(dtype), len(shape), shape
+    capi.fp8_tensor_compact(t)
+    return t
+
+
+@functools.lru_cache(maxsize=4096)
+def quantize_bytes(recipe: str, role: str, rows: int, cols: int, dtype, sides: int) -> int:
+    """scratch of a quantize or amax call"""
+    most = 0
+    for c in contexts():
+        r = as_recipe(recipe).handle
+        q, args, x = capi.fp8_qtensor(), capi.fp8_quantize_args(), _shaped((rows, cols), dtype)
+        capi.fp8_recipe_describe(r, None, ROLES[role], rows, cols, sides, q)
+        args.x, args.q, args.role = x, q, ROLES[role]
+        most = max(most, capi.fp8_quantize_workspace(c.handle, r, args))
+    return most
+
+
+@functools.lru_cache(maxsize=4096)
+def linear_bytes(recipe: str, rows: int, in_features: int, out_features: int, input_dtype, output_dtype) -> int:
+    """scratch of a linear's calls"""
+    most = 0
+    for c in contexts():
+        config = capi.fp8_linear_config()
+        config.in_features, config.out_features, config.recipe = in_features, out_features, as_recipe(recipe).handle
+        config.input_dtype, config.output_dtype = code_of(input_dtype), code_of(output_dtype)
+        most = max(most, capi.fp8_linear_workspace(capi.fp8_linear_create(c.handle, config), rows, 0))
+    return most
+
+
+def call(name: str, results, operands, scratch: int, aliases: dict | None = None, **attributes):
+    """one handler call; its scratch is one more result, dropped here"""
+    results = [*results, jax.ShapeDtypeStruct((max(scratch, 1),), jnp.uint8)]
+    attributes = {k: np.int64(v) if isinstance(v, (int, np.integer)) else v for k, v in attributes.items()}
+    out = jax.ffi.ffi_call(f"fp8_{name}", results, vmap_method="sequential", input_output_aliases=aliases)(*operands, **attributes)
+    return out[:-1]
+
+
+def matrix(x):
+    """[..., cols] as [rows, cols]"""
+    return x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
