@@ -58,7 +58,7 @@ configure_file(${CMAKE_CURRENT_BINARY_DIR}/fp8_missing.i.new ${CMAKE_CURRENT_BIN
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/libfp8.map ${headers})
 set(wrapper ${CMAKE_CURRENT_BINARY_DIR}/capi_wrap.c)
 add_custom_command(OUTPUT ${wrapper} ${package}/capi.py
-  COMMAND ${FP8_SWIG} -python -doxygen -threads -DFP8_PARTIAL -DFP8_NO_DISPATCH -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_BINARY_DIR}/include
+  COMMAND ${FP8_SWIG} -python -doxygen -threads -DFP8_PARTIAL -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_BINARY_DIR}/include
     -I${CMAKE_CURRENT_SOURCE_DIR} -I${CMAKE_CURRENT_BINARY_DIR} -outdir ${package} -o ${wrapper} ${CMAKE_CURRENT_SOURCE_DIR}/fp8.i
   DEPENDS fp8.i ${CMAKE_CURRENT_BINARY_DIR}/fp8_missing.i python/capi.swg python/capi_calls.swg ${headers}
   VERBATIM COMMENT "SWIG: the Python low level")

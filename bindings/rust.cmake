@@ -5,7 +5,6 @@ if(NOT FP8_CARGO)
 endif()
 if(FP8_TESTS AND NOT FP8_SANITIZE)
   set(cargo ${CMAKE_COMMAND} -E env "CARGO_TARGET_DIR=${CMAKE_CURRENT_BINARY_DIR}/rust" CARGO_NET_OFFLINE=true
-    "RUSTFLAGS=-C link-arg=-Wl,--unresolved-symbols=ignore-all" # until every declared function exists
     ${FP8_CARGO})
   set(manifest --manifest-path ${CMAKE_CURRENT_SOURCE_DIR}/rust/Cargo.toml --workspace)
   fp8_binding_test(rust test 600 ${cargo} test -q ${manifest})
