@@ -38,12 +38,13 @@ struct Job {
 class Pool {
  public:
   void run(Job &job) {
+    const int32_t helpers = job.helpers_left;  // a helper counts it down from here on
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      grow(job.helpers_left);
+      grow(helpers);
       jobs_.push_back(&job);
     }
-    if (job.helpers_left == 1)
+    if (helpers == 1)
       wake_.notify_one();
     else
       wake_.notify_all();
