@@ -114,6 +114,35 @@ static inline void *rank_main(void *arg) {
   return NULL;
 }
 
+#ifdef FP8_TEST_MPI
+/* The same programs under mpirun: this process is one rank, and jobs of another size pass it by. */
+#include <mpi.h>
+
+#include "fp8_mpi/fp8_mpi.h"
+
+static inline void run_ranks(const fp8_context *context, int size, void (*body)(rank_call *), void *arg) {
+  rank_call call = {0};
+  MPI_Comm_rank(MPI_COMM_WORLD, &call.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &call.size);
+  if (call.size != size) return;
+  MUST(fp8_comm_create_mpi(MPI_Comm_c2f(MPI_COMM_WORLD), 0, &call.comm));
+  call.c = context;
+  call.arg = arg;
+  call.body = body;
+  rank_main(&call);
+  fp8_comm_destroy(call.comm);
+}
+
+#define RANKS_MAIN(...)                                 \
+  int main(int argc, char **argv) {                     \
+    const struct CMUnitTest tests[] = {__VA_ARGS__};    \
+    int failed;                                         \
+    MPI_Init(&argc, &argv);                             \
+    failed = cmocka_run_group_tests(tests, NULL, NULL); \
+    MPI_Finalize();                                     \
+    return failed;                                      \
+  }
+#else
 static inline void run_ranks(const fp8_context *context, int size, void (*body)(rank_call *), void *arg) {
   fp8_comm *comms[64];
   rank_call calls[64];
@@ -134,6 +163,7 @@ static inline void run_ranks(const fp8_context *context, int size, void (*body)(
   for (r = 0; r < size; ++r) pthread_join(calls[r].thread, NULL);
   for (r = 0; r < size; ++r) fp8_comm_destroy(comms[r]);
 }
+#endif
 
 static inline uint32_t next_random(uint64_t *state) { /* splitmix64, high half */
   uint64_t z = (*state += 0x9e3779b97f4a7c15u);

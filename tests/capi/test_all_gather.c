@@ -159,7 +159,11 @@ static void refusals(void **state) {
   fp8_context_destroy(c);
 }
 
+#ifdef FP8_TEST_MPI
+RANKS_MAIN(cmocka_unit_test(equal_to_whole))
+#else
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(equal_to_whole), cmocka_unit_test(refusals)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
+#endif

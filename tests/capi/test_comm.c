@@ -350,6 +350,9 @@ static void refusals(void **state) {
   fp8_comm_destroy(NULL);
 }
 
+#ifdef FP8_TEST_MPI
+RANKS_MAIN(cmocka_unit_test(reductions), cmocka_unit_test(comparisons), cmocka_unit_test(param_lists))
+#else
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(reductions),  cmocka_unit_test(comparisons),
                                      cmocka_unit_test(param_lists), cmocka_unit_test(misfits),
@@ -357,3 +360,4 @@ int main(void) {
                                      cmocka_unit_test(one_of_each), cmocka_unit_test(refusals)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
+#endif

@@ -244,7 +244,7 @@ static void rank_body(rank_call *self) {
 
 static void round_trips(void **state) {
   static const int presets[] = {FP8_PRESET_NONE, FP8_PRESET_ROW, FP8_PRESET_BLOCK, FP8_PRESET_MX, FP8_PRESET_MX_W2D};
-  static const int worlds[] = {1, 2, 3, 8};
+  static const int worlds[] = {1, 2, 3, 4, 8};
   fp8_context *c = ranks_context(2);
   uint64_t random = 31;
   size_t p, w;
@@ -265,7 +265,11 @@ static void round_trips(void **state) {
   fp8_context_destroy(c);
 }
 
+#ifdef FP8_TEST_MPI
+RANKS_MAIN(cmocka_unit_test(round_trips))
+#else
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(round_trips)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
+#endif

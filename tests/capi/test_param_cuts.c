@@ -121,9 +121,13 @@ static void communicator(void **state) {
   fp8_context_destroy(c);
 }
 
+#ifdef FP8_TEST_MPI
+RANKS_MAIN(cmocka_unit_test(communicator))
+#else
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(cuts_of_one), cmocka_unit_test(random_lists),
                                      cmocka_unit_test(communicator)};
   if (argc > 1 && !strcmp(argv[1], "every")) g_step = 1;
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
+#endif
