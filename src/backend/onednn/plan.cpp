@@ -32,12 +32,6 @@ dnnl_data_type_t type_of(int32_t dtype) {
   return dtype == FP8_DTYPE_BF16 ? dnnl_bf16 : dtype == FP8_DTYPE_F16 ? dnnl_f16 : dnnl_f32;
 }
 
-// Rows a little apart from powers of two: neighbours share no cache set.
-int64_t row_length(int64_t k) {
-  const int64_t padded = (k + 31) / 32 * 32;
-  return padded % 512 == 0 ? padded + 32 : padded;
-}
-
 // A blocked layout of the weights [k, n] that decode_operand writes: [k block, n block] or [k block, n block, pair].
 bool usable(const Blocking &b, bool half, cpu::DecodeTo *to) {
   const int64_t words = half ? 2 : 1;
@@ -214,8 +208,9 @@ std::shared_ptr<const Plan> Plans::make(const Key &key) const {
       cut(key, &p);
       p.a.decoded = key.a_row == 0, p.b.decoded = key.b_row == 0;
       p.a.turned = key.a_turned, p.b.turned = key.b_turned;
-      p.a.to = {nullptr, to_dtype, 0, 0, 1, row_length(p.a.turned ? key.m : key.k), 0};
-      p.b.to = {nullptr, to_dtype, 0, 0, 1, row_length(p.b.turned ? key.n : key.k), 0};
+      // dense rows: oneDNN's best kernels take no others
+      p.a.to = {nullptr, to_dtype, 0, 0, 1, p.a.turned ? key.m : key.k, 0};
+      p.b.to = {nullptr, to_dtype, 0, 0, 1, p.b.turned ? key.n : key.k, 0};
       if (p.a.decoded) p.a.bytes = static_cast<uint64_t>((p.a.turned ? key.k : key.m) * p.a.to.row_stride * size);
       if (packed && (!p.b.decoded || p.b.turned || p.by_columns)) continue;
       p.direct = direct;
