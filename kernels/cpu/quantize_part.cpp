@@ -132,6 +132,17 @@ void QuantizeRun::cast_part(const Part &p, TileScratch &scratch) const {
   }
 }
 
+// Bytes as they are, NaN codes too.
+static void copy_codes(const ops::Matrix &src, const ops::Matrix &dst, const Parallel &parallel) {
+  const int64_t strips = ceil_div(src.cols, kTileElements);
+  for_each(parallel, src.rows * strips, src.rows * src.cols, [&](int64_t i) {
+    uint8_t line[kTileElements];
+    const int64_t row = i / strips, col = i % strips * kTileElements, n = std::min(kTileElements, src.cols - col);
+    gather(src, row, col, 1, n, line, n);
+    scatter(dst, row, col, 1, n, line, n);
+  });
+}
+
 // TENSOR and 2D kinds: the other side is the same codes and scales, transposed.
 void requantize_exact(const ops::Quantize &q, const Parallel &parallel) {
   for (const bool is_col : {false, true}) {
@@ -141,7 +152,7 @@ void requantize_exact(const ops::Quantize &q, const Parallel &parallel) {
     if (flip) {
       transpose(ops::Transpose{from.codes, to.codes}, parallel);
     } else {
-      cast(ops::Cast{from.codes, to.codes, nullptr, 1, 0}, parallel);
+      copy_codes(from.codes, to.codes, parallel);
     }
     const int64_t size = to.scale.dtype == num::kF32 ? 4 : 1;
     for (int64_t i = 0; i < to.scale.rows; ++i)
