@@ -13,6 +13,7 @@
 #include "hwy/highway.h"
 #include "numerics/block.h"
 
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128  // they lack shuffles; tile_plain.cpp serves there
 HWY_BEFORE_NAMESPACE();
 namespace fp8::cpu {
 namespace HWY_NAMESPACE {
@@ -21,7 +22,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DF = hn::ScalableTag<float>;
 using DI = hn::ScalableTag<int32_t>;
 using D16 = hn::Rebind<uint16_t, DF>;
-using D8 = hn::Rebind<uint8_t, DF>;
 using VF = hn::Vec<DF>;
 using VI = hn::Vec<DI>;
 using MI = hn::Mask<DI>;
@@ -107,43 +107,72 @@ template <int32_t T>
 HWY_INLINE VF Load(const void *p) {
   if constexpr (T == num::kF32) {
     return hn::LoadU(DF(), static_cast<const float *>(p));
-  } else if constexpr (Size<T>() == 2) {
+  } else {
     const VI h = hn::PromoteTo(DI(), hn::LoadU(D16(), static_cast<const uint16_t *>(p)));
-    if constexpr (T == num::kBF16) {
-      return Float(hn::ShiftLeft<16>(h));
-    } else {
-      return Decode<LaneF16>(h);
-    }
-  } else {
-    const VI c = hn::PromoteTo(DI(), hn::LoadU(D8(), static_cast<const uint8_t *>(p)));
-    if constexpr (T == num::kE4M3) {
-      return Decode<LaneE4M3>(c);
-    } else {
-      return Decode<LaneE5M2>(c);
-    }
+    return T == num::kBF16 ? Float(hn::ShiftLeft<16>(h)) : Decode<LaneF16>(h);
   }
 }
 
-// F32 to Lanes() elements of F32, F16 or BF16, one rounding.
+// 2 Lanes() elements go through as those of even and those of odd index: halves of a wider lane take no shuffle.
+struct Pair {
+  VF even, odd;
+};
+
 template <int32_t T>
-HWY_INLINE void Store(VF v, void *p) {
+HWY_INLINE Pair LoadPair(const void *p) {
+  const DI di;
+  const int32_t *words = static_cast<const int32_t *>(p);
   if constexpr (T == num::kF32) {
-    hn::StoreU(Canonical(v), DF(), static_cast<float *>(p));
+    const DF df;
+    const VF a = hn::LoadU(df, static_cast<const float *>(p)),
+             b = hn::LoadU(df, static_cast<const float *>(p) + Lanes());
+    return {hn::ConcatEven(df, b, a), hn::ConcatOdd(df, b, a)};
+  } else if constexpr (T == num::kBF16) {
+    const VI w = hn::LoadU(di, words);
+    return {Float(hn::ShiftLeft<16>(w)), Float(hn::And(w, Int(static_cast<int32_t>(0xffff0000u))))};
+  } else if constexpr (T == num::kF16) {
+    const VI w = hn::LoadU(di, words);
+    const hn::RebindToUnsigned<DI> du;
+    return {Decode<LaneF16>(hn::And(w, Int(0xffff))),
+            Decode<LaneF16>(hn::BitCast(di, hn::ShiftRight<16>(hn::BitCast(du, w))))};
   } else {
-    const VI h = T == num::kBF16 ? EncodeBf16(v) : Encode<LaneF16>(v, LaneF16::unsaturated);
-    hn::StoreU(hn::DemoteTo(D16(), h), D16(), static_cast<uint16_t *>(p));
+    const VI w = hn::PromoteTo(di, hn::LoadU(D16(), static_cast<const uint16_t *>(p)));
+    const VI even = hn::And(w, Int(0xff)), odd = hn::ShiftRight<8>(w);
+    if constexpr (T == num::kE4M3) {
+      return {Decode<LaneE4M3>(even), Decode<LaneE4M3>(odd)};
+    } else {
+      return {Decode<LaneE5M2>(even), Decode<LaneE5M2>(odd)};
+    }
   }
 }
 
-// body(pointer to Lanes() elements of T, index, count): whole vectors, then one copied tail whose rest is zero.
+template <class F>
+HWY_INLINE void StoreCodes(Pair v, int32_t limit, uint8_t *q) {
+  const VI codes = hn::Or(Encode<F>(v.even, limit), hn::ShiftLeft<8>(Encode<F>(v.odd, limit)));
+  hn::StoreU(hn::DemoteTo(D16(), codes), D16(), reinterpret_cast<uint16_t *>(q));
+}
+
+// One rounding to F32, F16 or BF16.
+template <int32_t T>
+HWY_INLINE void StorePair(Pair v, void *p) {
+  if constexpr (T == num::kF32) {
+    hn::StoreInterleaved2(Canonical(v.even), Canonical(v.odd), DF(), static_cast<float *>(p));
+  } else {
+    const VI even = T == num::kBF16 ? EncodeBf16(v.even) : Encode<LaneF16>(v.even, LaneF16::unsaturated);
+    const VI odd = T == num::kBF16 ? EncodeBf16(v.odd) : Encode<LaneF16>(v.odd, LaneF16::unsaturated);
+    hn::StoreU(hn::Or(even, hn::ShiftLeft<16>(odd)), DI(), static_cast<int32_t *>(p));
+  }
+}
+
+// body(pointer to 2 Lanes() elements of T, index, count): whole pairs, then one copied tail whose rest is zero.
 template <int32_t T, class Body>
-HWY_INLINE void EachVector(const void *line, int64_t n, Body &&body) {
+HWY_INLINE void EachPair(const void *line, int64_t n, Body &&body) {
   const char *p = static_cast<const char *>(line);
-  const int64_t lanes = Lanes();
+  const int64_t step = 2 * Lanes();
   int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) body(p + i * Size<T>(), i, lanes);
+  for (; i + step <= n; i += step) body(p + i * Size<T>(), i, step);
   if (i < n) {
-    HWY_ALIGN char tail[HWY_MAX_BYTES] = {};
+    HWY_ALIGN char tail[2 * HWY_MAX_BYTES] = {};
     std::memcpy(tail, p + i * Size<T>(), static_cast<size_t>((n - i) * Size<T>()));
     body(tail, i, n - i);
   }
@@ -152,4 +181,5 @@ HWY_INLINE void EachVector(const void *line, int64_t n, Body &&body) {
 }  // namespace HWY_NAMESPACE
 }  // namespace fp8::cpu
 HWY_AFTER_NAMESPACE();
+#endif
 #endif  // FP8_LANES_INL_H

@@ -134,44 +134,71 @@ void AmaxCols(const Tile &x, int64_t group, float *amax) {
   });
 }
 
-// One line of codes; kPerColumn: m is an array along the line.
+// Multipliers of a line: one for all, or one a column, there laid out as pairs are (Paired).
+template <bool kPerColumn>
+HWY_INLINE Pair Factor(const float *m, int64_t i) {
+  const DF df;
+  if constexpr (kPerColumn) {
+    return {hn::LoadU(df, m + i), hn::LoadU(df, m + i + Lanes())};
+  } else {
+    const VF one = hn::Set(df, *m);
+    return {one, one};
+  }
+}
+
+// Column multipliers in the order of pairs: of each 2 Lanes() the even ones first; the last block is filled up.
+struct Paired {
+  HWY_ALIGN float m[kTileElements / kTile + 2 * HWY_MAX_BYTES];
+  Paired(const float *from, int64_t cols) {
+    const int64_t lanes = Lanes();
+    for (int64_t i = 0; i < cols; i += 2 * lanes)
+      for (int64_t k = 0; k < lanes; ++k) {
+        m[i + k] = i + 2 * k < cols ? from[i + 2 * k] : 0;
+        m[i + lanes + k] = i + 2 * k + 1 < cols ? from[i + 2 * k + 1] : 0;
+      }
+  }
+};
+
 template <int32_t T, class F, bool kPerColumn>
 HWY_INLINE void CastLine(const char *line, int64_t n, const float *m, int32_t limit, uint8_t *q) {
-  const DF df;
-  const D8 d8;
-  const VF one = hn::Set(df, *m);
-  EachVector<T>(line, n, [&](const char *p, int64_t i, int64_t count) HWY_ATTR {
-    VF factor = one;
-    if constexpr (kPerColumn) {
-      if (count == Lanes()) {
-        factor = hn::LoadU(df, m + i);
-      } else {
-        HWY_ALIGN float rest[HWY_MAX_BYTES / 4] = {};
-        std::memcpy(rest, m + i, static_cast<size_t>(count) * 4);
-        factor = hn::Load(df, rest);
-      }
-    }
-    const auto codes = hn::DemoteTo(d8, Encode<F>(hn::Mul(Load<T>(p), factor), limit));
-    if (count == Lanes()) {
-      hn::StoreU(codes, d8, q + i);
+  EachPair<T>(line, n, [&](const char *p, int64_t i, int64_t count) HWY_ATTR {
+    const Pair x = LoadPair<T>(p), f = Factor<kPerColumn>(m, i);
+    const Pair v = {hn::Mul(x.even, f.even), hn::Mul(x.odd, f.odd)};
+    if (count == 2 * Lanes()) {
+      StoreCodes<F>(v, limit, q + i);
     } else {
       HWY_ALIGN uint8_t rest[HWY_MAX_BYTES];
-      hn::StoreU(codes, d8, rest);
+      StoreCodes<F>(v, limit, rest);
       std::memcpy(q + i, rest, static_cast<size_t>(count));
     }
   });
 }
 
+// line(row, first column, columns, multipliers) over rows and their segments
+template <class Line>
+HWY_INLINE void EachSegment(int64_t rows, int64_t cols, int64_t seg, const float *m, Line &&line) {
+  const int64_t segs = Pieces(cols, seg);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t s = 0; s < segs; ++s) line(r, s * seg, std::min(seg, cols - s * seg), m + r * segs + s);
+}
+// line(row, multipliers in pairs): groups of rows share them
+template <class Line>
+HWY_INLINE void EachGroup(int64_t rows, int64_t cols, int64_t group, const float *m, Line &&line) {
+  for (int64_t r0 = 0; r0 < rows; r0 += group, m += cols) {
+    const Paired paired(m, cols);
+    for (int64_t r = r0; r < std::min(rows, r0 + group); ++r) line(r, paired.m);
+  }
+}
+
 void CastRows(const Tile &x, int32_t dtype, bool saturate, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
-  const int64_t segs = Pieces(x.cols, seg);
   ForValues(x.dtype, [&](auto t) {
     ForCodes(dtype, [&](auto u) {
       constexpr int32_t T = decltype(t)::value;
       using F = Format<decltype(u)::value>;
-      for (int64_t r = 0; r < x.rows; ++r)
-        for (int64_t s = 0; s < segs; ++s)
-          CastLine<T, F, false>(Line(x, r) + s * seg * Size<T>(), std::min(seg, x.cols - s * seg), m + r * segs + s,
-                                saturate ? F::saturated : F::unsaturated, q + r * stride + s * seg);
+      const int32_t limit = saturate ? F::saturated : F::unsaturated;
+      EachSegment(x.rows, x.cols, seg, m, [&](int64_t r, int64_t c, int64_t n, const float *one) {
+        CastLine<T, F, false>(Line(x, r) + c * Size<T>(), n, one, limit, q + r * stride + c);
+      });
     });
   });
 }
@@ -180,48 +207,46 @@ void CastCols(const Tile &x, int32_t dtype, int64_t group, const float *m, uint8
   ForValues(x.dtype, [&](auto t) {
     ForCodes(dtype, [&](auto u) {
       using F = Format<decltype(u)::value>;
-      for (int64_t r = 0; r < x.rows; ++r)
-        CastLine<decltype(t)::value, F, true>(Line(x, r), x.cols, m + r / group * x.cols, F::saturated, q + r * stride);
+      EachGroup(x.rows, x.cols, group, m, [&](int64_t r, const float *paired) {
+        CastLine<decltype(t)::value, F, true>(Line(x, r), x.cols, paired, F::saturated, q + r * stride);
+      });
     });
   });
 }
 
+template <class F>
+HWY_INLINE void CountVector(VF x, VF factor, uint64_t *stats) {
+  const DI di;
+  const VI inf = Int(0x7f800000), zero = hn::Zero(di);
+  const VI a = Magnitude(Bits(x)), v = Magnitude(Bits(hn::Mul(x, factor)));
+  const MI finite = hn::Lt(a, inf), nonzero = hn::And(finite, hn::Gt(a, zero));
+  const MI small = hn::Lt(v, Int(F::tie_to_zero + 1));
+  const MI large = hn::And(hn::Gt(v, Int(F::saturated_from - 1)), hn::Lt(v, Int(0x7f800001)));
+  stats[num::kNan] += hn::CountTrue(di, hn::Gt(a, inf));
+  stats[num::kInf] += hn::CountTrue(di, hn::Eq(a, inf));
+  stats[num::kNonzero] += hn::CountTrue(di, nonzero);
+  stats[num::kUnderflow] += hn::CountTrue(di, hn::And(nonzero, small));
+  stats[num::kSaturated] += hn::CountTrue(di, hn::And(finite, large));
+}
+
 template <int32_t T, class F, bool kPerColumn>
 HWY_INLINE void CountLine(const char *line, int64_t n, const float *m, uint64_t *stats) {
-  const DF df;
-  const DI di;
-  const VF one = hn::Set(df, *m);
-  const VI inf = Int(0x7f800000), zero = hn::Zero(di);
   stats[num::kCount] += static_cast<uint64_t>(n);
-  EachVector<T>(line, n, [&](const char *p, int64_t i, int64_t count) HWY_ATTR {
-    VF factor = one;
-    if constexpr (kPerColumn) {
-      HWY_ALIGN float rest[HWY_MAX_BYTES / 4] = {};
-      std::memcpy(rest, m + i, static_cast<size_t>(count) * 4);
-      factor = hn::Load(df, rest);
-    }
-    const VF x = Load<T>(p);  // the tail's rest is zero: counted nowhere
-    const VI a = Magnitude(Bits(x)), v = Magnitude(Bits(hn::Mul(x, factor)));
-    const auto finite = hn::Lt(a, inf), nonzero = hn::And(finite, hn::Gt(a, zero));
-    const auto small = hn::Lt(v, Int(F::tie_to_zero + 1));
-    const auto large = hn::And(hn::Gt(v, Int(F::saturated_from - 1)), hn::Lt(v, Int(0x7f800001)));
-    stats[num::kNan] += hn::CountTrue(di, hn::Gt(a, inf));
-    stats[num::kInf] += hn::CountTrue(di, hn::Eq(a, inf));
-    stats[num::kNonzero] += hn::CountTrue(di, nonzero);
-    stats[num::kUnderflow] += hn::CountTrue(di, hn::And(nonzero, small));
-    stats[num::kSaturated] += hn::CountTrue(di, hn::And(finite, large));
+  EachPair<T>(line, n, [&](const char *p, int64_t i, int64_t) HWY_ATTR {  // the tail's rest is zero: not counted
+    const Pair x = LoadPair<T>(p), f = Factor<kPerColumn>(m, i);
+    CountVector<F>(x.even, f.even, stats);
+    CountVector<F>(x.odd, f.odd, stats);
   });
 }
 
 void CountRows(const Tile &x, int32_t dtype, int64_t seg, const float *m, uint64_t *stats) {
-  const int64_t segs = Pieces(x.cols, seg);
   ForValues(x.dtype, [&](auto t) {
     ForCodes(dtype, [&](auto u) {
       constexpr int32_t T = decltype(t)::value;
-      for (int64_t r = 0; r < x.rows; ++r)
-        for (int64_t s = 0; s < segs; ++s)
-          CountLine<T, Format<decltype(u)::value>, false>(Line(x, r) + s * seg * Size<T>(),
-                                                          std::min(seg, x.cols - s * seg), m + r * segs + s, stats);
+      using F = Format<decltype(u)::value>;
+      EachSegment(x.rows, x.cols, seg, m, [&](int64_t r, int64_t c, int64_t n, const float *one) {
+        CountLine<T, F, false>(Line(x, r) + c * Size<T>(), n, one, stats);
+      });
     });
   });
 }
@@ -229,9 +254,10 @@ void CountRows(const Tile &x, int32_t dtype, int64_t seg, const float *m, uint64
 void CountCols(const Tile &x, int32_t dtype, int64_t group, const float *m, uint64_t *stats) {
   ForValues(x.dtype, [&](auto t) {
     ForCodes(dtype, [&](auto u) {
-      for (int64_t r = 0; r < x.rows; ++r)
-        CountLine<decltype(t)::value, Format<decltype(u)::value>, true>(Line(x, r), x.cols, m + r / group * x.cols,
-                                                                        stats);
+      using F = Format<decltype(u)::value>;
+      EachGroup(x.rows, x.cols, group, m, [&](int64_t r, const float *paired) {
+        CountLine<decltype(t)::value, F, true>(Line(x, r), x.cols, paired, stats);
+      });
     });
   });
 }
@@ -253,46 +279,38 @@ void AddCols(const Tile &x, float *sums) {
 
 template <int32_t C, int32_t T, bool kPerColumn>
 HWY_INLINE void DecodeLine(const char *line, int64_t n, const float *s, char *out) {
-  const DF df;
-  const VF one = hn::Set(df, *s);
-  EachVector<C>(line, n, [&](const char *p, int64_t i, int64_t count) HWY_ATTR {
-    VF factor = one;
-    if constexpr (kPerColumn) {
-      HWY_ALIGN float rest[HWY_MAX_BYTES / 4] = {};
-      std::memcpy(rest, s + i, static_cast<size_t>(count) * 4);
-      factor = hn::Load(df, rest);
-    }
-    const VF v = hn::Mul(Load<C>(p), factor);
-    if (count == Lanes()) {
-      Store<T>(v, out + i * Size<T>());
+  EachPair<C>(line, n, [&](const char *p, int64_t i, int64_t count) HWY_ATTR {
+    const Pair x = LoadPair<C>(p), f = Factor<kPerColumn>(s, i);
+    const Pair v = {hn::Mul(x.even, f.even), hn::Mul(x.odd, f.odd)};
+    if (count == 2 * Lanes()) {
+      StorePair<T>(v, out + i * Size<T>());
     } else {
-      HWY_ALIGN char rest[HWY_MAX_BYTES];
-      Store<T>(v, rest);
+      HWY_ALIGN char rest[2 * HWY_MAX_BYTES];
+      StorePair<T>(v, rest);
       std::memcpy(out + i * Size<T>(), rest, static_cast<size_t>(count * Size<T>()));
     }
   });
 }
 
 void DecodeRows(const Tile &q, int64_t seg, const float *s, int32_t dtype, void *out, int64_t stride) {
-  const int64_t segs = Pieces(q.cols, seg);
-  ForCodes(q.dtype, [&](auto c) {
+  ForCodes(q.dtype, [&](auto k) {
     ForValues(dtype, [&](auto t) {
       constexpr int32_t T = decltype(t)::value;
-      for (int64_t r = 0; r < q.rows; ++r)
-        for (int64_t k = 0; k < segs; ++k)
-          DecodeLine<decltype(c)::value, T, false>(Line(q, r) + k * seg, std::min(seg, q.cols - k * seg),
-                                                   s + r * segs + k,
-                                                   static_cast<char *>(out) + r * stride + k * seg * Size<T>());
+      EachSegment(q.rows, q.cols, seg, s, [&](int64_t r, int64_t c, int64_t n, const float *one) {
+        DecodeLine<decltype(k)::value, T, false>(Line(q, r) + c, n, one,
+                                                 static_cast<char *>(out) + r * stride + c * Size<T>());
+      });
     });
   });
 }
 
 void DecodeCols(const Tile &q, int64_t group, const float *s, int32_t dtype, void *out, int64_t stride) {
-  ForCodes(q.dtype, [&](auto c) {
+  ForCodes(q.dtype, [&](auto k) {
     ForValues(dtype, [&](auto t) {
-      for (int64_t r = 0; r < q.rows; ++r)
-        DecodeLine<decltype(c)::value, decltype(t)::value, true>(Line(q, r), q.cols, s + r / group * q.cols,
+      EachGroup(q.rows, q.cols, group, s, [&](int64_t r, const float *paired) {
+        DecodeLine<decltype(k)::value, decltype(t)::value, true>(Line(q, r), q.cols, paired,
                                                                  static_cast<char *>(out) + r * stride);
+      });
     });
   });
 }
