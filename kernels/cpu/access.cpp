@@ -101,15 +101,13 @@ void decode_part(const TileOps &ops, const ops::Side &side, bool is_col, int64_t
   }
   for (int64_t k = 0; k < segs; ++k)
     for (int64_t i = 0; i < is; ++i) s[k * is + i] = scale(i, k);
+  uint8_t compact[kTileElements];
   if (is_plain(side.codes)) {
-    ops.transpose(reinterpret_cast<const uint8_t *>(element(side.codes, i0, j0)), row_bytes(side.codes), is, js,
-                  scratch, is);
+    ops.copy_out(element(side.codes, i0, j0), row_bytes(side.codes), is, js, compact, js, false);
   } else {
-    for (int64_t i = 0; i < is; ++i) {
-      const uint8_t *line = reinterpret_cast<const uint8_t *>(element(side.codes, i0 + i, j0));
-      for (int64_t j = 0; j < js; ++j) scratch[j * is + i] = line[j * side.codes.col_stride];
-    }
+    gather(side.codes, i0, j0, is, js, compact, js);
   }
+  ops.transpose(compact, js, is, js, scratch, is);
   ops.decode_cols(Tile{scratch, side.codes.dtype, is, rows, cols}, seg, s, dtype, out, stride_bytes);
 }
 

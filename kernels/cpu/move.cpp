@@ -30,13 +30,17 @@ void transpose_bytes(const ops::Transpose &t, const Parallel &parallel) {
   const TileOps &ops = tile_ops();
   const ops::Matrix &s = t.src, &d = t.dst;
   const int64_t strips = ceil_div(s.cols, kTile);
+  const bool stream = s.rows * s.cols >= kStreamFrom;
   for_each(parallel, ceil_div(s.rows, kTile) * strips, s.rows * s.cols, [&](int64_t i) {
     const int64_t r0 = i / strips * kTile, c0 = i % strips * kTile;
     const int64_t rows = std::min(kTile, s.rows - r0), cols = std::min(kTile, s.cols - c0);
+    alignas(64) uint8_t in[kTileElements], out[kTileElements];
     auto at = [](const ops::Matrix &m, int64_t row, int64_t col) {
       return static_cast<uint8_t *>(m.data) + row * m.lead_stride[0] + col;
     };
-    ops.transpose(at(s, r0, c0), s.lead_stride[0], rows, cols, at(d, c0, r0), d.lead_stride[0]);
+    ops.copy_out(at(s, r0, c0), s.lead_stride[0], rows, cols, in, cols, false);
+    ops.transpose(in, cols, rows, cols, out, rows);
+    ops.copy_out(out, rows, cols, rows, at(d, c0, r0), d.lead_stride[0], stream);
   });
 }
 

@@ -59,6 +59,7 @@ QuantizeRun::QuantizeRun(const ops::Quantize &q) : q_(q), ops_(tile_ops()), dbia
   mirror_ = row_.on && col_.on && row_.scaling == col_.scaling && num::symmetric(row_.scaling) &&
             row_.dtype == col_.dtype && row_.rule == col_.rule;
   square_ = col_.on || q.source.scaling || q.dbias.data || (row_.on && row_.tile_rows() > 1);
+  stream_ = rows_ * cols_ >= kStreamFrom;
   tile_rows_ = square_ ? kTile : 8;
   tile_cols_ = kTileElements / tile_rows_;
   bands_ = ceil_div(rows_, tile_rows_);
@@ -122,6 +123,7 @@ QuantizeRun::Part QuantizeRun::part(int64_t index, TileScratch &scratch) const {
   const ops::Matrix &x = q_.x;
   if (is_plain(x)) {
     p.x = Tile{element(x, p.row, p.col), x.dtype, row_bytes(x), rows, cols};
+    if (square_) p.x.ahead = cols * num::element_size(x.dtype);
   } else {
     gather(x, p.row, p.col, rows, cols, scratch.x, cols);
     p.x = Tile{scratch.x, x.dtype, cols * num::element_size(x.dtype), rows, cols};

@@ -49,6 +49,7 @@ class QuantizeRun {
   void amax_side(const SideRun &side, const Part &p, TileScratch &scratch) const;
   void finish_table(const SideRun &side, const Parallel &parallel) const;
   void cast_part(const Part &p, TileScratch &scratch) const;
+  void put(const ops::Matrix &out, int64_t row, int64_t col, int64_t rows, int64_t cols, const uint8_t *codes) const;
   void cast_side(const SideRun &side, const Part &p, TileScratch &scratch) const;
   const float *row_multipliers(const SideRun &side, const Part &p, int64_t *seg, TileScratch &scratch) const;
   const float *col_multipliers(const SideRun &side, const Part &p, int64_t *group, TileScratch &scratch) const;
@@ -63,6 +64,7 @@ class QuantizeRun {
   SideRun row_, col_;
   bool mirror_;  // the column side is the exact transpose of the row side
   bool square_;
+  bool stream_;  // the outputs are larger than caches
   uint64_t bytes_;
   float *dbias_;  // [bands][cols]
 };

@@ -90,36 +90,36 @@ void QuantizeRun::add_stats(const SideRun &s, const uint64_t *stats) const {
     __atomic_fetch_add(static_cast<uint64_t *>(v.data) + i * v.stride, stats[i], __ATOMIC_RELAXED);
 }
 
+void QuantizeRun::put(const ops::Matrix &out, int64_t row, int64_t col, int64_t rows, int64_t cols,
+                      const uint8_t *codes) const {
+  if (is_plain(out)) {
+    ops_.copy_out(codes, cols, rows, cols, element(out, row, col), row_bytes(out), stream_);
+  } else {
+    scatter(out, row, col, rows, cols, codes, cols);
+  }
+}
+
 void QuantizeRun::cast_side(const SideRun &s, const Part &p, TileScratch &scratch) const {
   const int64_t rows = p.x.rows, cols = p.x.cols;
-  const bool by_row = s.along_rows(), direct = !s.is_col && is_plain(s.s->side.codes);
-  const ops::Matrix &out = s.s->side.codes;
-  uint8_t *codes = direct ? reinterpret_cast<uint8_t *>(element(out, p.row, p.col)) : scratch.codes;
-  const int64_t stride = direct ? row_bytes(out) : cols;
+  const bool by_row = s.along_rows();
   int64_t run;
   const float *m = by_row ? row_multipliers(s, p, &run, scratch) : col_multipliers(s, p, &run, scratch);
+  // codes are made compact: rows of the outputs may all fall into the same few sets of a cache
   if (by_row) {
-    ops_.cast_rows(p.x, s.dtype, true, run, m, codes, stride);
+    ops_.cast_rows(p.x, s.dtype, true, run, m, scratch.codes, cols);
   } else {
-    ops_.cast_cols(p.x, s.dtype, run, m, codes, stride);
+    ops_.cast_cols(p.x, s.dtype, run, m, scratch.codes, cols);
   }
-
   if (s.s->stats.data || (mirror_ && col_.s->stats.data)) {
     uint64_t stats[num::kStats] = {};
     (by_row ? ops_.count_rows : ops_.count_cols)(p.x, s.dtype, run, m, stats);
     add_stats(s, stats);
     if (mirror_) add_stats(col_, stats);
   }
-
-  if (!s.is_col && !direct) scatter(out, p.row, p.col, rows, cols, codes, stride);
+  if (!s.is_col) put(s.s->side.codes, p.row, p.col, rows, cols, scratch.codes);
   if (!s.is_col && !mirror_) return;
-  const ops::Matrix &col = col_.s->side.codes;
-  if (is_plain(col)) {
-    ops_.transpose(codes, stride, rows, cols, reinterpret_cast<uint8_t *>(element(col, p.col, p.row)), row_bytes(col));
-  } else {
-    ops_.transpose(codes, stride, rows, cols, scratch.other, rows);
-    scatter(col, p.col, p.row, cols, rows, scratch.other, rows);
-  }
+  ops_.transpose(scratch.codes, cols, rows, cols, scratch.other, rows);
+  put(col_.s->side.codes, p.col, p.row, cols, rows, scratch.other);
 }
 
 void QuantizeRun::cast_part(const Part &p, TileScratch &scratch) const {

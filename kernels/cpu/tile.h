@@ -11,6 +11,7 @@ struct Tile {
   const void *data;
   int32_t dtype;
   int64_t stride, rows, cols;
+  int64_t ahead = 0;  // bytes to prefetch beyond each row's end: the next tile's
 };
 
 // `seg`: columns that share a row's multiplier, rows_m is [rows][ceil(cols / seg)].
@@ -27,6 +28,9 @@ struct TileOps {
   void (*add_cols)(const Tile &x, float *sums);  // sums[c] += x[0][c], then x[1][c], ...
   void (*transpose)(const uint8_t *src, int64_t src_stride, int64_t rows, int64_t cols, uint8_t *dst,
                     int64_t dst_stride);
+  // rows of `bytes`; stream: past the caches, for what is not read again soon. Visible to all when it returns.
+  void (*copy_out)(const void *src, int64_t src_stride, int64_t rows, int64_t bytes, void *dst, int64_t dst_stride,
+                   bool stream);
   // codes -> out (F32, F16, BF16): RN32(decode * s), then the output's rounding
   void (*decode_rows)(const Tile &q, int64_t seg, const float *s, int32_t dtype, void *out, int64_t stride);
   void (*decode_cols)(const Tile &q, int64_t group, const float *s, int32_t dtype, void *out, int64_t stride);
@@ -35,7 +39,8 @@ struct TileOps {
 const TileOps &tile_ops();   // of simd()
 const TileOps *plain_ops();  // no SIMD: the definition
 
-constexpr int64_t kTile = 128;                    // rows and columns of the square tile
-constexpr int64_t kTileElements = kTile * kTile;  // of any tile
+constexpr int64_t kStreamFrom = int64_t{1} << 25;  // bytes of a call's outputs beyond which they don't stay in caches
+constexpr int64_t kTile = 128;                     // rows and columns of the square tile
+constexpr int64_t kTileElements = kTile * kTile;   // of any tile
 
 }  // namespace fp8::cpu

@@ -71,6 +71,12 @@ void transpose(const uint8_t *src, int64_t src_stride, int64_t rows, int64_t col
     for (int64_t r = 0; r < rows; ++r) dst[c * dst_stride + r] = src[r * src_stride + c];
 }
 
+void copy_out(const void *src, int64_t src_stride, int64_t rows, int64_t bytes, void *dst, int64_t dst_stride, bool) {
+  for (int64_t r = 0; r < rows; ++r)
+    std::memcpy(static_cast<char *>(dst) + r * dst_stride, static_cast<const char *>(src) + r * src_stride,
+                size_t(bytes));
+}
+
 void decode_rows(const Tile &q, int64_t seg, const float *s, int32_t dtype, void *out, int64_t stride) {
   each_row(q, seg, [&](int64_t r, int64_t c, float v, int64_t i) {
     store(dtype, static_cast<char *>(out) + r * stride, c, canonical(mul_rn(v, s[i])));
@@ -85,8 +91,8 @@ void decode_cols(const Tile &q, int64_t group, const float *s, int32_t dtype, vo
 }  // namespace
 
 const TileOps *plain_ops() {
-  static const TileOps ops = {"plain",    amax_rows, amax_cols, cast_rows,   cast_cols,  count_rows,
-                              count_cols, add_cols,  transpose, decode_rows, decode_cols};
+  static const TileOps ops = {"plain",    amax_rows, amax_cols, cast_rows, cast_cols,   count_rows,
+                              count_cols, add_cols,  transpose, copy_out,  decode_rows, decode_cols};
   return &ops;
 }
 

@@ -11,6 +11,7 @@
 
 #include "cpu/lanes-inl.h"
 #include "cpu/tile.h"
+#include "hwy/cache_control.h"
 
 // the scalar target is tile_plain.cpp
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
@@ -20,6 +21,10 @@ namespace HWY_NAMESPACE {
 
 HWY_INLINE const char *Line(const Tile &t, int64_t r) { return static_cast<const char *>(t.data) + r * t.stride; }
 HWY_INLINE int64_t Pieces(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+HWY_INLINE void Ahead(const Tile &x, int64_t r, int64_t bytes) {
+  for (int64_t i = 0; i < x.ahead; i += 64) hwy::Prefetch(Line(x, r) + bytes + i);
+}
 
 // f(integral_constant<dtype>)
 template <class F>
@@ -100,9 +105,11 @@ void AmaxRows(const Tile &x, int64_t seg, float *amax) {
   const int64_t segs = Pieces(x.cols, seg);
   ForValues(x.dtype, [&](auto t) {
     constexpr int32_t T = decltype(t)::value;
-    for (int64_t r = 0; r < x.rows; ++r)
+    for (int64_t r = 0; r < x.rows; ++r) {
+      Ahead(x, r, x.cols * Size<T>());
       for (int64_t s = 0; s < segs; ++s)
         amax[r * segs + s] = AmaxLine<T>(Line(x, r) + s * seg * Size<T>(), std::min(seg, x.cols - s * seg));
+    }
   });
 }
 
@@ -197,6 +204,7 @@ void CastRows(const Tile &x, int32_t dtype, bool saturate, int64_t seg, const fl
       using F = Format<decltype(u)::value>;
       const int32_t limit = saturate ? F::saturated : F::unsaturated;
       EachSegment(x.rows, x.cols, seg, m, [&](int64_t r, int64_t c, int64_t n, const float *one) {
+        if (c == 0) Ahead(x, r, x.cols * Size<T>());
         CastLine<T, F, false>(Line(x, r) + c * Size<T>(), n, one, limit, q + r * stride + c);
       });
     });
@@ -342,6 +350,20 @@ void Transpose(const uint8_t *src, int64_t src_stride, int64_t rows, int64_t col
     for (int64_t r = c < c16 ? r16 : 0; r < rows; ++r) dst[c * dst_stride + r] = src[r * src_stride + c];
 }
 
+void CopyOut(const void *src, int64_t src_stride, int64_t rows, int64_t bytes, void *dst, int64_t dst_stride,
+             bool stream) {
+  const hn::CappedTag<uint8_t, 16> d;
+  for (int64_t r = 0; r < rows; ++r) {
+    const uint8_t *from = static_cast<const uint8_t *>(src) + r * src_stride;
+    uint8_t *to = static_cast<uint8_t *>(dst) + r * dst_stride;
+    int64_t i = 0;
+    if (stream && reinterpret_cast<uintptr_t>(to) % 16 == 0)
+      for (; i + 16 <= bytes; i += 16) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+    std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
+  }
+  if (stream) hwy::FlushStream();
+}
+
 #if HWY_TARGET == HWY_AVX3
 constexpr const char *kName = "avx512";
 #elif HWY_TARGET == HWY_AVX2
@@ -353,8 +375,8 @@ constexpr const char *kName = "baseline";
 #endif
 
 const TileOps *Table() {
-  static const TileOps ops = {kName,     AmaxRows, AmaxCols,  CastRows,   CastCols,  CountRows,
-                              CountCols, AddCols,  Transpose, DecodeRows, DecodeCols};
+  static const TileOps ops = {kName,     AmaxRows, AmaxCols,  CastRows, CastCols,   CountRows,
+                              CountCols, AddCols,  Transpose, CopyOut,  DecodeRows, DecodeCols};
   return &ops;
 }
 
