@@ -1,10 +1,6 @@
 # The quantizer's and its neighbours' kernels. Label `slow`: not under sanitizers.
 foreach(name large move_kernels properties quantize_kernels)
-  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/test_${name}.cpp)
-    fp8_test(${name} unit test_${name}.cpp $<TARGET_OBJECTS:fp8_kernels_cpu>)
-    target_link_libraries(test_unit_${name} PRIVATE fp8_unit)
-  endif()
+  fp8_test(${name} unit test_${name}.cpp $<TARGET_OBJECTS:fp8_kernels_cpu>)
+  target_link_libraries(test_unit_${name} PRIVATE fp8_unit)
 endforeach()
-if(TEST unit.large)
-  set_tests_properties(unit.large PROPERTIES LABELS "unit;slow")
-endif()
+set_tests_properties(unit.large PROPERTIES LABELS "unit;slow")
