@@ -5,7 +5,7 @@
 set -euo pipefail
 mode=$1 build=$2 scratch=$3
 here=$(cd "$(dirname "$0")" && pwd)
-unset LD_LIBRARY_PATH LIBRARY_PATH CPATH DESTDIR
+unset LD_LIBRARY_PATH LIBRARY_PATH CPATH DESTDIR FP8_MODULE_PATH
 rm -rf "$scratch"
 prefix="$scratch/a prefix"
 mkdir -p "$scratch/out"
@@ -13,9 +13,13 @@ cmake --install "$build" --prefix "$prefix" >/dev/null
 pc=$(find "$prefix" -name libfp8.pc)
 
 run_both() {
-  "$scratch/out/consumer_c"
+  FP8_VERBOSE=1 "$scratch/out/consumer_c" 2>"$scratch/out/log"
+  # so is the module, from its folder, where there is one
+  if [ -e "$build/lib/libfp8_onednn.so" ]; then
+    grep -E "loaded .*/fp8/libfp8_onednn\.so" "$scratch/out/log" || { cat "$scratch/out/log"; exit 1; }
+  fi
   "$scratch/out/consumer_cpp"
-  # the library they run with is the installed one
+  # the library they ran with is the installed one
   ldd "$scratch/out/consumer_c" | grep -F "libfp8.so.0 => $prefix/"
 }
 
