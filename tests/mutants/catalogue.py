@@ -3,7 +3,7 @@
 
 CODEC, SCALE, BLOCK = "kernels/numerics/codec.h", "kernels/numerics/scale.h", "kernels/numerics/block.h"
 QUANTIZE, PART, TILE = "kernels/cpu/quantize.cpp", "kernels/cpu/quantize_part.cpp", "kernels/cpu/tile_plain.cpp"
-REF = "kernels/cpu/gemm_ref.cpp"
+REF, LANES, SIMD = "kernels/cpu/gemm_ref.cpp", "kernels/cpu/lanes-inl.h", "kernels/cpu/tile_simd.cpp"
 ROUND = "const uint32_t rounded = a + ((1u << (drop - 1)) - 1) + ((a >> drop) & 1);"
 
 MUTANTS = [
@@ -42,6 +42,13 @@ MUTANTS = [
     ("saturating cast lets E5M2 infinity pass", CODEC,
      "if (code > F::max_code) code = saturate ? F::max_code : F::overflow_code;",
      "if (code > F::max_code + 1) code = saturate ? F::max_code : F::overflow_code;"),
+    # the same, in vectors
+    ("SIMD: subnormals round at their own place", LANES, "hn::Max(hn::And(a, Int(0x7f800000)), Int(low))", "hn::And(a, Int(0x7f800000))"),
+    ("SIMD: sign lost", LANES, "hn::Or(EncodeMagnitude<F>(a, limit), sign)", "EncodeMagnitude<F>(a, limit)"),
+    ("SIMD: negative NaN keeps its sign", LANES, "hn::IfThenElse(IsNan(a), nan, hn::Or(", "hn::IfThenElse(IsNan(a), hn::Or(nan, sign), hn::Or("),
+    ("SIMD: E5M2 saturates at the tie", LANES, "saturated = 0x47600000,", "saturated = 0x47700000,"),
+    ("SIMD: NaN spreads through the amax", SIMD, "return hn::IfThenZeroElse(hn::Gt(a, hn::Set(d, kInfBits<T>)), a);", "return a;"),
+    ("SIMD: FP32 stores keep a NaN's payload", LANES, "hn::StoreU(Canonical(v), DF()", "hn::StoreU(v, DF()"),
     # blocks
     ("1x128 tiles are 64 wide", BLOCK, "return scaling == k1x128 || scaling == k128x128 ? 128", "return scaling == k1x128 ? 64 : scaling == k128x128 ? 128"),
     ("1x128 tiles are 256 wide", BLOCK, "return scaling == k1x128 || scaling == k128x128 ? 128", "return scaling == k1x128 ? 256 : scaling == k128x128 ? 128"),
