@@ -25,6 +25,7 @@ void run(const fp8_linear &l, const Args &args, PlanCall &&plan_call, fp8_qtenso
   fp8::Workspace ws(*l.context, args.workspace, bytes, stream);
   fp8::LinearPlan plan = plan_call(l, args, &ws);
   fp8::refuse_overlaps(args);
+  fp8::check_contents(l, args, stream);
   if (plan.has_view) {
     fp8_qtensor back = saved;
     back.col = plan.view;

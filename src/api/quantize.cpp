@@ -2,6 +2,7 @@
 #include "fp8/quantize.h"
 
 #include "api/guard.h"
+#include "core/contents.h"
 #include "core/convert.h"
 #include "core/quantize.h"
 
@@ -32,6 +33,10 @@ void run(const fp8_context &c, const fp8_recipe &r, const fp8_quantize_args *use
   fp8::Footprints f;
   fp8::add_footprints(f, ours.args, plan, names, amax_only);
   f.workspace(ours.args.workspace);
+  if (ours.args.flags & FP8_AMAX_GIVEN) {
+    fp8::check_given_amax(c, ours.args.amax, "amax", stream);
+    fp8::check_given_amax(c, ours.args.amax_col, "amax_col", stream);
+  }
   fp8::Plan pieces;
   pieces.add(plan.workspace);
   fp8::Workspace ws(c, ours.args.workspace, pieces.total(), stream);
@@ -104,6 +109,7 @@ fp8_status fp8_requantize(const fp8_context *c, const fp8_recipe *r, const fp8_q
     fp8::check_stream(*c, stream);
     const fp8_qtensor from = fp8::read_sized(q, "q"), to = fp8::read_sized(other_side, "other_side");
     fp8::RequantizePlan plan = fp8::plan_requantize(*c, *r, from, to, workspace, Mode::kRun);
+    fp8::check_scales(*c, from, plan.from, "q", stream);
     fp8::Workspace ws(*c, workspace, plan.workspace, stream);
     if (plan.view) fp8::write_sized(other_side, plan.other, "other_side");
     fp8::run_requantize(*c, plan, ws.take(plan.op.workspace_bytes), stream);

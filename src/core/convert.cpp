@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/convert.h"
 
+#include "core/contents.h"
+
 namespace fp8 {
 
 namespace {
@@ -45,6 +47,7 @@ void dequantize(const fp8_context &c, const fp8_qtensor &q, uint32_t side, const
   Footprints f;
   f.side_in(q, static_cast<int32_t>(side), "q");
   f.out(&x, "x");
+  check_scales(c, q, static_cast<int32_t>(side), "q", stream);
   if (is_quantized(op.side.scaling)) {
     check(c.api->dequantize(c.self, &op, stream));
   } else {
@@ -123,6 +126,7 @@ void measure(const fp8_context &c, const fp8_tensor &x, const fp8_qtensor &q, ui
   f.side_in(q, static_cast<int32_t>(side), "q");
   f.out(&sums, "sums");
   f.workspace(workspace);
+  check_scales(c, q, static_cast<int32_t>(side), "q", stream);
   uint64_t bytes = 0;
   check(c.api->measure_workspace(c.self, &op, &bytes));
   Plan plan;

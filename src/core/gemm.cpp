@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/gemm.h"
 
+#include "core/contents.h"
 #include "core/quantize.h"
 #include "core/recipe.h"
 
@@ -114,6 +115,8 @@ void gemm(const fp8_context &c, const fp8_gemm_args &args, fp8_stream stream) {
   f.in(args.bias, "bias");
   f.out(args.d, "d");
   f.workspace(args.workspace);
+  check_scales(c, *args.a, static_cast<int32_t>(args.a_side), "a", stream);
+  check_scales(c, *args.b, static_cast<int32_t>(args.b_side), "b", stream);
   const uint64_t bytes = gemm_backend_bytes(c, op);
   Plan plan;
   plan.add(bytes);

@@ -49,6 +49,8 @@ LinearPlan plan_forward(const fp8_linear &l, const fp8_linear_forward_args &args
 LinearPlan plan_backward(const fp8_linear &l, const fp8_linear_backward_args &args, Workspace *ws);
 void refuse_overlaps(const fp8_linear_forward_args &args);
 void refuse_overlaps(const fp8_linear_backward_args &args);
+void check_contents(const fp8_linear &l, const fp8_linear_forward_args &args, fp8_stream stream);
+void check_contents(const fp8_linear &l, const fp8_linear_backward_args &args, fp8_stream stream);
 void run_linear(const fp8_linear &l, LinearPlan &plan, Workspace &ws, fp8_stream stream);
 
 // Shared by both directions.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // dx = dy . w and dw = dy^T . x: dy is quantized for both in one pass.
+#include "core/contents.h"
 #include "core/linear.h"
 
 namespace fp8 {
@@ -232,6 +233,15 @@ void refuse_overlaps(const fp8_linear_backward_args &a) {
     f.out(a.amax_dy, "amax_dy");
   f.out(a.stats_dy, "stats_dy");
   f.workspace(a.workspace);
+}
+
+void check_contents(const fp8_linear &l, const fp8_linear_backward_args &a, fp8_stream stream) {
+  if (a.qdy && a.dx) check_scales(*l.context, *a.qdy, FP8_SIDE_ROW, "qdy", stream);
+  if (a.qdy && a.dw) check_scales(*l.context, *a.qdy, FP8_SIDE_COL, "qdy", stream);
+  if (a.dx) check_scales(*l.context, *a.w, FP8_SIDE_COL, "w", stream);
+  if (a.saved_x) check_scales(*l.context, *a.saved_x, FP8_SIDE_COL, "saved_x", stream);
+  if (a.flags & FP8_LINEAR_AMAX_GIVEN) check_given_amax(*l.context, a.amax_dy, "amax_dy", stream);
+  check_given_amax(*l.context, a.amax_x, "amax_x", stream);
 }
 
 }  // namespace fp8

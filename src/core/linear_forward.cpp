@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // y = x . w^T + bias: x is quantized for both GEMMs that read it in one pass.
+#include "core/contents.h"
 #include "core/linear.h"
 
 namespace fp8 {
@@ -118,6 +119,12 @@ void refuse_overlaps(const fp8_linear_forward_args &a) {
     f.out(a.amax_x, "amax_x");
   f.out(a.stats_x, "stats_x");
   f.workspace(a.workspace);
+}
+
+void check_contents(const fp8_linear &l, const fp8_linear_forward_args &a, fp8_stream stream) {
+  if (a.qx) check_scales(*l.context, *a.qx, FP8_SIDE_ROW, "qx", stream);
+  check_scales(*l.context, *a.w, FP8_SIDE_ROW, "w", stream);
+  if (a.flags & FP8_LINEAR_AMAX_GIVEN) check_given_amax(*l.context, a.amax_x, "amax_x", stream);
 }
 
 }  // namespace fp8
