@@ -83,8 +83,27 @@ TEST_UNUSED static int free_all(void **state) {
   return 0;
 }
 
+TEST_UNUSED static void skip_without_device(void) { /* no driver or no device; anything else is a failure */
+  fp8_context_config config;
+  fp8_context *c = NULL;
+  fp8_error e;
+  if (test_backend() != FP8_BACKEND_CUDA) return;
+  FP8_INIT(&config);
+  config.backend = FP8_BACKEND_CUDA;
+  if (fp8_context_create(&config, &c) == FP8_OK) {
+    fp8_context_destroy(c);
+    return;
+  }
+  FP8_INIT(&e);
+  fp8_last_error(&e);
+  if (e.domain != FP8_DOMAIN_CUDA || (e.native_code != 0 && e.native_code != 100)) return;
+  printf("skipped: %s\n", e.message);
+  exit(77);
+}
+
 TEST_UNUSED static int group_setup(void **state) {
   (void)state;
+  skip_without_device();
   g_context = new_context(0);
   return 0;
 }
