@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// fp8_gemm, plans by heuristic and tuned, by turns with cuBLASLt called directly with the fastest of its eight
+// candidates.
+#include <chrono>
+
+#include "lt.h"
+
+namespace {
+
+struct Way {
+  const char *name;
+  int32_t preset, a_role, b_role;  // roles of the row sides
+  int32_t a_mode, b_mode;          // cuBLASLt's for our a and b
+  uint32_t flags;
+  int32_t d;
+};
+constexpr int32_t kX = FP8_ROLE_ACTIVATION, kW = FP8_ROLE_WEIGHT, kDy = FP8_ROLE_GRADIENT;
+constexpr Way kWays[] = {
+    {"BF16", FP8_PRESET_NONE, kX, kW, -1, -1, 0, FP8_DTYPE_BF16},
+    {"BF16, FP32 +=", FP8_PRESET_NONE, kX, kW, -1, -1, FP8_GEMM_ACCUMULATE, FP8_DTYPE_F32},
+    {"TENSOR fast", FP8_PRESET_TENSOR, kX, kW, 0, 0, FP8_GEMM_FAST_ACCUMULATION, FP8_DTYPE_BF16},
+    {"TENSOR split", FP8_PRESET_TENSOR, kX, kW, 0, 0, 0, FP8_DTYPE_BF16},
+    {"TENSOR E5M2 FP32 +=", FP8_PRESET_TENSOR, kDy, kX, 0, 0, FP8_GEMM_ACCUMULATE, FP8_DTYPE_F32},
+    {"ROW fast", FP8_PRESET_ROW, kX, kW, 3, 3, FP8_GEMM_FAST_ACCUMULATION, FP8_DTYPE_BF16},
+    {"ROW split", FP8_PRESET_ROW, kX, kW, 3, 3, 0, FP8_DTYPE_BF16},
+    {"ROW FP32 +=", FP8_PRESET_ROW, kDy, kX, 3, 3, FP8_GEMM_ACCUMULATE, FP8_DTYPE_F32},
+    {"BLOCK 1Dx2D", FP8_PRESET_BLOCK, kX, kW, 4, 5, 0, FP8_DTYPE_BF16},
+    {"BLOCK 1Dx1D", FP8_PRESET_BLOCK, kDy, kX, 4, 4, 0, FP8_DTYPE_BF16},
+    {"BLOCK 1Dx1D FP32 +=", FP8_PRESET_BLOCK, kDy, kX, 4, 4, FP8_GEMM_ACCUMULATE, FP8_DTYPE_F32},
+    {"MX (peer: BF16)", FP8_PRESET_MX, kX, kW, -1, -1, 0, FP8_DTYPE_BF16},
+};
+
+cudaDataType_t lt_type(int32_t dtype) {
+  return dtype == FP8_DTYPE_F32    ? CUDA_R_32F
+         : dtype == FP8_DTYPE_BF16 ? CUDA_R_16BF
+         : dtype == FP8_DTYPE_E4M3 ? CUDA_R_8F_E4M3
+                                   : CUDA_R_8F_E5M2;
+}
+
+struct Problem {
+  gpu::Memory xa, xb, d, workspace, direct_workspace;
+  fp8_recipe *r;
+  gpu::Quantized a, b;
+  fp8_tensor td;
+  fp8_gemm_args args;
+
+  Problem(const fp8_context *c, const Way &w, int64_t m, int64_t n, int64_t k)
+      : xa(m * k * 2, true),
+        xb(n * k * 2, true),
+        d(m * n * 4),
+        direct_workspace(lt::kWorkspace),
+        r(gpu::recipe(w.preset)),
+        a(c, r, w.a_role, m, k, FP8_SIDE_ROW),
+        b(c, r, w.b_role, n, k, FP8_SIDE_ROW),
+        td(gpu::tensor(d.data(), w.d, m, n)) {
+    for (int i = 0; i < 2; ++i) {
+      gpu::Quantized &q = i ? b : a;
+      const fp8_tensor x = gpu::tensor((i ? xb : xa).data(), FP8_DTYPE_BF16, i ? n : m, k);
+      const int32_t role = i ? w.b_role : w.a_role;
+      gpu::Memory scratch(gpu::quantize_workspace(c, r, role, x, q.q));
+      gpu::quantize(c, r, role, x, q.q, &scratch.b, nullptr);
+      GPU_CHECK(cudaDeviceSynchronize());
+    }
+    FP8_INIT(&args);
+    args.a = &a.q, args.b = &b.q, args.a_side = FP8_SIDE_ROW, args.b_side = FP8_SIDE_ROW, args.d = &td,
+    args.flags = w.flags;
+    uint64_t bytes = 0;
+    GPU_CHECK(fp8_gemm_workspace(c, &args, &bytes));
+    workspace = gpu::Memory(bytes);
+    args.workspace = &workspace.b;
+  }
+  ~Problem() { fp8_recipe_destroy(r); }
+};
+
+void set_direct(lt::Matmul &l, const Way &w, Problem &p, int64_t m, int64_t n, int64_t k) {
+  const bool bf16 = w.a_mode < 0;
+  l.m = n, l.n = m, l.k = k;
+  l.lda = l.ldb = k, l.ldd = n;
+  l.a = bf16 ? CUDA_R_16BF : lt_type(p.b.q.row.dtype), l.b = bf16 ? CUDA_R_16BF : lt_type(p.a.q.row.dtype),
+  l.d = lt_type(w.d);
+  l.a_mode = w.b_mode, l.b_mode = w.a_mode;
+  l.a_scale = p.b.q.row_scale.data, l.b_scale = p.a.q.row_scale.data;
+  l.fast = w.flags & FP8_GEMM_FAST_ACCUMULATION, l.accumulate = w.flags & FP8_GEMM_ACCUMULATE;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  const gpu::Options o = gpu::parse(argc, argv);
+  gpu::print_environment("GEMM");
+  gpu::Context heuristic, tuned(FP8_CONTEXT_TUNE);
+  gpu::Timer timer;
+  const int64_t shapes[][3] = {{8192, 8192, 8192}, {4096, 7168, 16384}, {4096, 4096, 7168}, {4096, 7168, 2048},
+                               {4096, 2112, 7168}, {4096, 24576, 1536}, {4096, 32768, 512}, {128, 7168, 2048}};
+  std::printf(
+      "cuBLASLt %zu. TFLOP/s, hot; ratio = cuBLASLt's best candidate called directly / ours, median of %d rounds of "
+      "%.0f ms.\n\n",
+      lt::api().cublasLtGetVersion(), o.rounds, o.round_ms);
+  std::printf(
+      "| product | M,N,K | ours | ours tuned | direct best | ratio | ratio tuned "
+      "|\n|---|---|---:|---:|---:|---:|---:|\n");
+  for (const auto &s : shapes) {
+    const int64_t m = s[0], n = s[1], k = s[2];
+    if (o.small && m * n * k > (int64_t{1} << 37)) continue;
+    for (const Way &w : kWays) {
+      if (!o.only.empty() && std::string(w.name).find(o.only) == std::string::npos) continue;
+      Problem p(heuristic, w, m, n, k);
+      lt::Matmul direct;
+      set_direct(direct, w, p, m, n, k);
+      const bool bf16 = w.a_mode < 0;
+      const void *pa = bf16 ? p.xb.data() : p.b.q.row.data, *pb = bf16 ? p.xa.data() : p.a.q.row.data;
+      const cublasStatus_t status = direct.plan();
+      if (status) {
+        std::printf("| %s | %lld,%lld,%lld | refused by cuBLASLt: %s | | | | |\n", w.name, static_cast<long long>(m),
+                    static_cast<long long>(n), static_cast<long long>(k), lt::api().cublasLtGetStatusName(status));
+        continue;
+      }
+      direct.tune(timer, pa, pb, p.d.data(), p.direct_workspace.data());
+      const auto t = gpu::by_turns(
+          timer, o.rounds, o.round_ms * 1000,
+          {[&](int) { GPU_CHECK(fp8_gemm(heuristic, &p.args, timer.stream)); },
+           [&](int) { GPU_CHECK(fp8_gemm(tuned, &p.args, timer.stream)); },
+           [&](int) { direct.run(direct.best, pa, pb, p.d.data(), p.direct_workspace.data(), timer.stream); }});
+      const double flop = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * 1e-6;
+      std::printf("| %s | %lld,%lld,%lld | %.0f | %.0f | %.0f | %.3f | %.3f |\n", w.name, static_cast<long long>(m),
+                  static_cast<long long>(n), static_cast<long long>(k), flop / gpu::median(t[0]),
+                  flop / gpu::median(t[1]), flop / gpu::median(t[2]), gpu::ratio(t[2], t[0]), gpu::ratio(t[2], t[1]));
+      std::fflush(stdout);
+    }
+  }
+  std::printf(
+      "\nHost time to enqueue, 256,256,256, 200 calls a round.\n\n| product | fp8_gemm us | cublasLtMatmul us | ratio "
+      "|\n|---|---:|---:|---:|\n");
+  for (const Way &w : kWays) {
+    Problem p(heuristic, w, 256, 256, 256);
+    lt::Matmul direct;
+    set_direct(direct, w, p, 256, 256, 256);
+    if (direct.plan()) continue;
+    const bool bf16 = w.a_mode < 0;
+    const void *pa = bf16 ? p.xb.data() : p.b.q.row.data, *pb = bf16 ? p.xa.data() : p.a.q.row.data;
+    auto host = [&](const std::function<void()> &work) {
+      std::vector<double> times;
+      for (int round = 0; round < 9; ++round) {
+        GPU_CHECK(cudaDeviceSynchronize());
+        const auto begin = std::chrono::steady_clock::now();
+        for (int i = 0; i < 200; ++i) work();
+        times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() /
+                        200);
+      }
+      GPU_CHECK(cudaDeviceSynchronize());
+      return gpu::median(times);
+    };
+    const double ours = host([&] { GPU_CHECK(fp8_gemm(heuristic, &p.args, timer.stream)); });
+    const double bare = host([&] { direct.run(0, pa, pb, p.d.data(), p.direct_workspace.data(), timer.stream); });
+    std::printf("| %s | %.2f | %.2f | %.2f |\n", w.name, ours, bare, ours / bare);
+  }
+  return 0;
+}
