@@ -129,6 +129,8 @@ int32_t query(void *self, int32_t what, int64_t *value) {
       return *value = FP8_BACKEND_CUDA, FP8_OK;
     case FP8_QUERY_DEVICE:
       return *value = d.config.device, FP8_OK;
+    case FP8_QUERY_THREADS:
+      return *value = d.config.threads, FP8_OK;
     case FP8_QUERY_SMS:
       return *value = d.sms, FP8_OK;
     case FP8_QUERY_CAPABILITY:

@@ -45,8 +45,7 @@ int32_t choose(const Device &d, const ops::Gemm &g, bool times, Chosen *c) {
     c->key = plan_key(g, c->plan, address(g.a, c->plan.a, g.workspace), address(g.b, c->plan.b, g.workspace), y);
     c->lt = d.plans->get(d, c->key, times);
     if (c->lt->status == CUBLAS_STATUS_SUCCESS) return FP8_OK;
-    const bool more = (c->plan.way == Way::kScaled || c->plan.way == Way::kSwizzled) && g.d.rows % 16 != 0;
-    if (strict || !more) break;
+    if (strict || !has_strict(g, c->plan)) break;
   }
   return lt_error(d, c->lt->status, g, "no algorithm");
 }
@@ -111,13 +110,22 @@ int32_t gemm(void *self, const ops::Gemm *gemm, fp8_stream s) {
   cudaError_t e = flag ? cudaMemsetAsync(flag, 0, sizeof *flag, stream) : cudaSuccess;
   if (!e) e = prepare_operand(g.a, p.a, p.way, g.workspace, flag, stream, &launches);
   if (!e) e = prepare_operand(g.b, p.b, p.way, g.workspace, flag, stream, &launches);
+  const void *bias = g.bias.data;
+  if (!e && p.bias_copied) {
+    ops::Matrix row{};
+    row.data = g.bias.data, row.dtype = g.bias.dtype, row.lead = 1, row.rows = 1, row.cols = g.bias.size;
+    row.lead_shape[0] = 1, row.lead_stride[0] = g.bias.size * g.bias.stride, row.col_stride = g.bias.stride;
+    bias = at(g.workspace, p.bias_at);
+    e = launch_pack(row, at(g.workspace, p.bias_at), g.bias.dtype, 1, g.bias.size, stream);
+    ++launches;
+  }
   if (e) return check_cuda(d, e, "preparing the operands of a product");
 
   const void *scale_a = p.a.repacked ? at(g.workspace, p.a.scale_at) : g.a.scale.data;
   const void *scale_b = p.b.repacked ? at(g.workspace, p.b.scale_at) : g.b.scale.data;
   void *y = p.direct ? g.d.data : at(g.workspace, p.y_at);
   cublasLtMatmulDescOpaque_t desc;
-  cublasStatus_t status = lt_describe(d, c.key, scale_a, scale_b, g.bias.data, &desc);
+  cublasStatus_t status = lt_describe(d, c.key, scale_a, scale_b, bias, &desc);
   const float alpha = 1.0f, beta = c.key.accumulate ? 1.0f : 0.0f;
   if (status == CUBLAS_STATUS_SUCCESS)
     status = d.lt->matmul(static_cast<cublasLtHandle_t>(d.lt_handle), &desc, &alpha, address(g.b, p.b, g.workspace),

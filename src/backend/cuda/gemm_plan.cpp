@@ -27,23 +27,23 @@ struct Carver {
 };
 
 // Unquantized: either order of strides serves; anything else is packed.
-void plan_plain(const ops::Matrix &m, OperandPlan *p, Carver *carver) {
+void plan_plain(const ops::Matrix &m, bool strict, OperandPlan *p, Carver *carver) {
   p->dtype = m.dtype;
   p->rows = m.rows;
   const int64_t row_stride = m.lead_stride[0];
-  if (m.lead <= 1 && (m.col_stride == 1 || m.cols <= 1) && (row_stride >= m.cols || m.rows <= 1)) {
+  if (!strict && m.lead <= 1 && (m.col_stride == 1 || m.cols <= 1) && (row_stride >= m.cols || m.rows <= 1)) {
     p->k_major = 1;
     p->ld = m.rows <= 1 ? std::max(row_stride, std::max<int64_t>(m.cols, 1)) : row_stride;
     return;
   }
-  if (m.lead <= 1 && (row_stride == 1 || m.rows <= 1) && m.col_stride >= m.rows) {
+  if (!strict && m.lead <= 1 && (row_stride == 1 || m.rows <= 1) && m.col_stride >= m.rows) {
     p->k_major = 0;
     p->ld = m.col_stride;
     return;
   }
   p->copied = 1;
   p->k_major = 1;
-  p->ld = round_up(m.cols, 8);
+  p->ld = round_up(m.cols, 16);
   p->at = carver->take(m.rows * p->ld * size_of(m.dtype));
 }
 
@@ -87,7 +87,7 @@ void plan_scale(const ops::Side &s, int64_t rows, OperandPlan *p, Carver *carver
                     ceil_div(rows, 128) != c.rows;
   }
   p->repacked = p->repacked || !aligned16(c.data);  // a placed scale is aligned; a foreign one may not be
-  if (p->repacked) p->scale_at = carver->take(p->scale_size * 4);
+  p->scale_at = carver->take(p->scale_size * 4);    // always: a query does not see the alignment
 }
 
 // FP8 codes with the contraction contiguous: 16-byte rows, rows and k padded with zero codes where asked.
@@ -101,25 +101,26 @@ void plan_codes(const ops::Side &s, int64_t rows, int64_t k, OperandPlan *p, Car
   if (p->copied) p->at = carver->take(rows * p->ld);
 }
 
-bool plan_output(const ops::Gemm &g, bool fp8, GemmPlan *p) {
+void plan_output(const ops::Gemm &g, bool fp8, bool strict, GemmPlan *p, Carver *carver) {
   const ops::Matrix &d = g.d;
   const int32_t in = p->a.dtype;
   const bool dtype_fits = fp8 || d.dtype == FP8_DTYPE_F32 || d.dtype == in;
   const bool rows_fit = d.lead <= 1 && (d.col_stride == 1 || d.cols <= 1) &&
                         (d.lead_stride[0] >= d.cols || d.rows <= 1) && p->n == d.cols && p->m == d.rows;
   const bool stride_fits = !fp8 || d.rows <= 1 || d.lead_stride[0] * size_of(d.dtype) % 16 == 0;
-  p->direct = dtype_fits && rows_fit && stride_fits && (!fp8 || aligned16(d.data));
+  p->direct =
+      !(strict && p->way == Way::kPlain) && dtype_fits && rows_fit && stride_fits && (!fp8 || aligned16(d.data));
   if (fp8 && rows_fit && !stride_fits) p->padded = 1;
   if (g.bias.data) {
     // with FP32 output and FP8 operands cuBLASLt wants a BF16 bias: ours is F32 there, so it is added by the last
     // kernel
-    p->fused_bias = p->direct && g.bias.dtype == d.dtype && (g.bias.stride == 1 || g.bias.size <= 1) &&
-                    (!fp8 || d.dtype != FP8_DTYPE_F32) && aligned16(g.bias.data);
+    p->fused_bias = p->direct && g.bias.dtype == d.dtype && (!fp8 || d.dtype != FP8_DTYPE_F32);
+    p->bias_copied = p->fused_bias && ((g.bias.stride != 1 && g.bias.size > 1) || !aligned16(g.bias.data));
+    p->bias_at = carver->take(g.bias.size * size_of(g.bias.dtype));
     if (!p->fused_bias) p->direct = 0;
   }
   p->d_dtype = p->direct ? d.dtype : FP8_DTYPE_F32;
   p->ldd = !p->direct ? p->n : d.rows <= 1 ? std::max(d.lead_stride[0], d.cols) : d.lead_stride[0];
-  return p->direct;
 }
 
 }  // namespace
@@ -135,9 +136,10 @@ GemmPlan plan_gemm(const ops::Gemm &g, int32_t capability, bool strict) {
   }
   if (!quantized(g.a)) {
     p.way = Way::kPlain;
-    plan_plain(g.a.codes, &p.a, &carver);
-    plan_plain(g.b.codes, &p.b, &carver);
-    plan_output(g, false, &p);
+    plan_plain(g.a.codes, strict, &p.a, &carver);
+    plan_plain(g.b.codes, strict, &p.b, &carver);
+    p.padded = strict;
+    plan_output(g, false, strict, &p, &carver);
   } else {
     const bool mx = g.a.scaling == FP8_SCALING_1X32 || g.a.scaling == FP8_SCALING_32X32;
     const bool block = g.a.scaling == FP8_SCALING_1X128 || g.a.scaling == FP8_SCALING_128X128;
@@ -169,7 +171,7 @@ GemmPlan plan_gemm(const ops::Gemm &g, int32_t capability, bool strict) {
         o->at = carver.take(o->rows * o->ld * 2);
       }
       p.flag_at = carver.take(256);
-      plan_output(g, false, &p);
+      plan_output(g, false, strict, &p, &carver);
     } else {
       const bool swizzled = blackwell && (mx || block);
       p.way = swizzled ? Way::kSwizzled : Way::kScaled;
@@ -190,7 +192,7 @@ GemmPlan plan_gemm(const ops::Gemm &g, int32_t capability, bool strict) {
         plan_scale(g.a, p.m, &p.a, &carver);
         plan_scale(g.b, p.n, &p.b, &carver);
       }
-      plan_output(g, true, &p);
+      plan_output(g, true, strict, &p, &carver);
     }
   }
   if (!p.direct) p.y_at = carver.take(p.m * p.ldd * 4);
@@ -200,9 +202,17 @@ GemmPlan plan_gemm(const ops::Gemm &g, int32_t capability, bool strict) {
   return p;
 }
 
+bool has_strict(const ops::Gemm &g, const GemmPlan &p) {
+  if (p.way == Way::kScaled || p.way == Way::kSwizzled) return g.d.rows % 16 != 0;
+  if (p.way != Way::kPlain) return false;
+  const int64_t odd = p.a.ld | p.b.ld | p.ldd | p.n | p.k;
+  return odd % 8 != 0;
+}
+
 uint64_t gemm_bytes(const ops::Gemm &g, int32_t capability) {
-  const GemmPlan loose = plan_gemm(g, capability, false), strict = plan_gemm(g, capability, true);
-  return static_cast<uint64_t>(std::max(loose.bytes, strict.bytes));
+  const GemmPlan loose = plan_gemm(g, capability, false);
+  if (!has_strict(g, loose)) return static_cast<uint64_t>(loose.bytes);
+  return static_cast<uint64_t>(std::max(loose.bytes, plan_gemm(g, capability, true).bytes));
 }
 
 size_t PlanKeyHash::operator()(const PlanKey &k) const {
@@ -234,7 +244,7 @@ PlanKey plan_key(const ops::Gemm &g, const GemmPlan &p, const void *a, const voi
   k.sms = g.max_sms;
   // the pointer's alignment alone: cuBLASLt sees the leading dimensions itself
   k.a_align = alignment_class(a, 0), k.b_align = alignment_class(b, 0), k.d_align = alignment_class(d, 0);
-  k.strict = p.m != g.d.rows;
+  k.strict = p.padded;
   return k;
 }
 

@@ -49,17 +49,21 @@ struct GemmPlan {
   int32_t d_dtype = 0;          // as written by cuBLASLt
   int32_t direct = 0;           // d itself is written; else F32 scratch y, then one finishing kernel
   int32_t fused_bias = 0;
-  int32_t padded = 0;  // cuBLASLt refuses these extents or strides as they are
+  int32_t bias_copied = 0;  // strided or not at 16 bytes: copied to bias_at first
+  int32_t padded = 0;       // cuBLASLt refuses these extents or strides as they are
   int64_t ldd = 0;
-  int64_t y_at = 0, flag_at = 0, lt_at = 0, lt_bytes = 0;
+  int64_t y_at = 0, flag_at = 0, bias_at = 0, lt_at = 0, lt_bytes = 0;
   int64_t bytes = 0;
 };
 
 constexpr int64_t kLtWorkspace = int64_t{32} << 20;
 
-// strict: m too is rounded up to 16, for what cuBLASLt refuses otherwise.
+// strict: m too is rounded up to 16, and odd strides of unquantized operands are packed, for what cuBLASLt refuses
+// otherwise.
 GemmPlan plan_gemm(const ops::Gemm &g, int32_t capability, bool strict);
-// Enough for either plan.
+// A strict plan could differ: worth a second try, and counted in the workspace.
+bool has_strict(const ops::Gemm &g, const GemmPlan &loose);
+// Enough for either plan, whatever the alignment of scales and bias.
 uint64_t gemm_bytes(const ops::Gemm &g, int32_t capability);
 
 // What a cuBLASLt plan depends on, compared byte by byte.

@@ -26,7 +26,8 @@ struct LtPlan {
 
 class PlanCache {
  public:
-  // Never NULL; made on first use. `times`: candidates may be timed now (the caller's stream is not captured).
+  // Never NULL; made on first use. `times`: it may run on noise now, to load its
+  // kernel, and under FP8_CONTEXT_TUNE to choose by time (no stream of the caller is being captured).
   const LtPlan *get(const Device &d, const PlanKey &key, bool times);
   std::string explain() const;
   uint64_t size() const;
