@@ -36,7 +36,7 @@ const ops::HostApi kHost = {ops::kBackendAbi, sizeof(ops::HostApi), set_error, c
                             nullptr,          parallel_for,         nullptr};
 
 const ops::GemmModule *module;
-void *self;
+std::vector<void *> selves;  // contexts of few and of many threads
 std::vector<ops::GemmImpl> impls;
 
 bool is_half(const ops::GemmImpl &impl) { return std::strstr(impl.name, "bf16") != nullptr; }
@@ -78,8 +78,8 @@ void quantized(void **) {
   std::normal_distribution<float> normal;
   char why[256];
   for (const ops::GemmImpl &impl : impls) {
-    for (const auto &shape :
-         {std::vector<int64_t>{65, 97, 321}, std::vector<int64_t>{1, 33, 64}, std::vector<int64_t>{40, 1, 33}}) {
+    for (const auto &shape : {std::vector<int64_t>{65, 97, 321}, std::vector<int64_t>{1, 333, 64},
+                              std::vector<int64_t>{97, 128, 64}, std::vector<int64_t>{40, 1, 33}}) {
       for (const Pair pair : kPairs) {
         for (int variant = 0; variant < 16; ++variant) {
           const bool pow2 = variant & 1, bias = variant & 2, accumulate = variant & 4;
@@ -168,22 +168,26 @@ int setup(void **) {
   if (!handle) std::printf("%s\n", dlerror());
   assert_non_null(handle);
   module = reinterpret_cast<ops::GemmModuleFn>(dlsym(handle, ops::kOnednnEntry))();
-  const ops::BackendConfig config{nullptr, 0, 0, 2, 0};
-  char why[256] = "";
-  assert_int_equal(module->open(&kHost, &config, &self, why, sizeof why), FP8_OK);
-  for (int i = 0;; ++i) {
-    ops::GemmImpl impl{};
-    const int32_t status = module->list(self, i, &impl, why, sizeof why);
-    if (status == FP8_ERR_ARGUMENT) break;
-    std::printf("%s: %s\n", impl.name, status == FP8_OK ? impl.about : why);
-    if (status == FP8_OK) impls.push_back(impl);
+  for (const int32_t threads : {2, 7}) {
+    const ops::BackendConfig config{nullptr, 0, 0, threads, 0};
+    char why[256] = "";
+    void *self = nullptr;
+    assert_int_equal(module->open(&kHost, &config, &self, why, sizeof why), FP8_OK);
+    selves.push_back(self);
+    for (int i = 0;; ++i) {
+      ops::GemmImpl impl{};
+      const int32_t status = module->list(self, i, &impl, why, sizeof why);
+      if (status == FP8_ERR_ARGUMENT) break;
+      std::printf("%s: %s\n", impl.name, status == FP8_OK ? impl.about : why);
+      if (status == FP8_OK) impls.push_back(impl);
+    }
   }
   assert_true(!impls.empty());
   return 0;
 }
 
 int teardown(void **) {
-  module->close(self);
+  for (void *self : selves) module->close(self);
   return 0;
 }
 

@@ -156,26 +156,30 @@ struct Job {  // one product, its parts over the threads
 dnnl_status_t execute(const Job &job, int64_t part) {
   const Plan &p = *job.plan;
   const ops::Gemm &g = *job.g;
-  const Piece &piece = p.of_part(part);
+  const int64_t grid_row = part / p.grid.cols, grid_col = part % p.grid.cols;
+  const Piece &piece = p.piece(grid_row, grid_col);
   const dnnl_engine_t engine = job.state->engine;
-  const int64_t i0 = p.by_columns ? 0 : part * p.step, j0 = p.by_columns ? part * p.step : 0;
+  const int64_t i0 = grid_row * p.grid.row_step, rows = std::min(p.grid.row_step, g.d.rows - i0);
+  const int64_t j0 = grid_col * p.grid.col_step, cols = std::min(p.grid.col_step, g.d.cols - j0);
   const int64_t size = p.a.to.dtype == FP8_DTYPE_BF16 ? 2 : 4;
   const auto at = [&](char *base, const Operand &operand, const ops::Side &side, int64_t row) {
-    const int64_t stride = !operand.decoded ? side.codes.lead_stride[0] : operand.turned ? 1 : operand.to.row_stride;
-    return base + row * stride * size;
+    if (!operand.decoded) return base + row * side.codes.lead_stride[0] * size;
+    if (operand.turned) return base + row * size;
+    return base + row / std::max(operand.to.block_rows, 1) * operand.to.row_stride * size;
   };
   const int64_t d_row = g.d.lead_stride[0], d_size = g.d.dtype == FP8_DTYPE_F32 ? 4 : 2;
   char *d = p.direct ? static_cast<char *>(g.d.data) + (i0 * d_row + j0) * d_size : job.sums + (i0 * g.d.cols + j0) * 4;
   const char *bias_at = static_cast<const char *>(g.bias.data);
   if (bias_at) bias_at += j0 * (g.bias.dtype == FP8_DTYPE_F32 ? 4 : 2);
-  float *rows = job.scales, *cols = reinterpret_cast<float *>(reinterpret_cast<char *>(rows) + aligned(g.d.rows * 4));
+  float *row_scales = job.scales;
+  float *col_scales = reinterpret_cast<float *>(reinterpret_cast<char *>(row_scales) + aligned(g.d.rows * 4));
   const auto of = [&](dnnl_query_t what) { return desc_of(piece.pd, what); };
   const Memory src(engine, of(dnnl_query_src_md), at(job.a, p.a, g.a, i0));
-  const Memory weights(engine, of(dnnl_query_weights_md), j0 ? at(job.b, p.b, g.b, j0) : job.b);
+  const Memory weights(engine, of(dnnl_query_weights_md), at(job.b, p.b, g.b, j0));
   const Memory dst(engine, of(dnnl_query_dst_md), d);
   const Memory pad(engine, of(dnnl_query_scratchpad_md), job.scratchpad + part * aligned(p.scratchpad_bytes));
-  const Memory row(engine, piece.scale_row.get(), p.binary_scales == 2 ? rows + i0 : rows);
-  const Memory col(engine, piece.scale_col.get(), cols + j0), bias(engine, piece.bias.get(), bias_at);
+  const Memory row(engine, piece.scale_row.get(), p.binary_scales == 2 ? row_scales + i0 : row_scales);
+  const Memory col(engine, piece.scale_col.get(), col_scales + j0), bias(engine, piece.bias.get(), bias_at);
   dnnl_exec_arg_t args[8];
   int count = 0, post = 0;
   const auto add = [&](int what, const Memory &m) { args[count++] = {what, m.get()}; };
@@ -198,9 +202,7 @@ dnnl_status_t execute(const Job &job, int64_t part) {
   if (status == dnnl_success) status = dnnl_stream_wait(stream);
   dnnl_stream_destroy(stream);
   if (status == dnnl_success && !p.direct) {
-    cpu::finish_part(g, reinterpret_cast<const float *>(job.sums), g.d.cols, job.scale_at_end, i0,
-                     p.by_columns ? g.d.rows : std::min(p.step, g.d.rows - i0), j0,
-                     p.by_columns ? std::min(p.step, g.d.cols - j0) : g.d.cols);
+    cpu::finish_part(g, reinterpret_cast<const float *>(job.sums), g.d.cols, job.scale_at_end, i0, rows, j0, cols);
   }
   return status;
 }
@@ -258,7 +260,7 @@ int32_t run(void *self, const ops::Gemm *gemm, char *why, uint64_t bytes) {
       cpu::load_scales(g.b, 0, plan->binary_scales == 1 ? 1 : g.d.cols, 0, col);
       if (plan->binary_scales == 1) job.scales[0] *= col[0];
     }
-    pool.run(pool.owner, plan->parts, execute_parts, &job);
+    pool.run(pool.owner, plan->parts(), execute_parts, &job);
     if (const int32_t status = job.status.load()) {
       char text[96];
       std::snprintf(text, sizeof text, "oneDNN's matmul (%s) ended with status %d", plan->impl.c_str(), status);

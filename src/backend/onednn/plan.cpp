@@ -49,15 +49,24 @@ const OpenMp &open_mp() {
   return omp;
 }
 
-// Parts for the threads: of rows where there are enough, else of columns; multiples of every tile of scales.
-void cut(const Key &key, Plan *plan) {
-  const int64_t threads = key.threads;
-  plan->by_columns = key.m < 32 * threads && key.n > key.m;
-  const int64_t extent = plan->by_columns ? key.n : key.m;
-  int64_t step = (extent + threads - 1) / threads;
-  if (step >= 512) step = (step + 1) / 2;  // some slack for threads that come late
-  plan->step = std::max<int64_t>(32, (step + 31) / 32 * 32);
-  plan->parts = (extent + plan->step - 1) / plan->step;
+// About one part a thread, so shaped that the operands are read least. even: columns are cut only where it comes out
+// even, so that all parts share one packed layout.
+Grid cut(const Key &key, bool even) {
+  const auto up = [](int64_t x, int64_t step) { return (x + step - 1) / step; };
+  const int64_t threads = std::max(key.threads, 1);
+  Grid best{};
+  double least = 0;
+  for (int64_t cols = 1; cols <= threads; ++cols) {
+    Grid g{};
+    g.col_step = cols == 1 ? key.n : up(up(key.n, cols), 64) * 64;
+    g.row_step = std::max<int64_t>(32, up(up(key.m, up(threads, cols)), 32) * 32);
+    g.rows = up(key.m, g.row_step), g.cols = up(key.n, g.col_step);
+    if (even && key.n % g.col_step != 0) continue;
+    const double m = static_cast<double>(g.row_step), n = static_cast<double>(g.col_step);
+    const double cost = static_cast<double>(up(g.rows * g.cols, threads)) * (m * n + 50 * (m + n));
+    if (best.rows == 0 || cost < least) best = g, least = cost;
+  }
+  return best;
 }
 
 struct Attr {
@@ -91,7 +100,7 @@ Piece::~Piece() {
 
 uint64_t Plan::workspace() const {
   return aligned(a.bytes) + aligned(b.bytes) + aligned(sums_bytes) + aligned(scales_bytes) +
-         static_cast<uint64_t>(parts) * aligned(scratchpad_bytes) + kAlign;
+         static_cast<uint64_t>(parts()) * aligned(scratchpad_bytes) + kAlign;
 }
 
 OneThread::OneThread() {
@@ -165,32 +174,33 @@ bool Plans::make_piece(const Key &key, int64_t m, int64_t n, bool packed, DescVi
 
 bool Plans::make_pieces(const Key &key, bool packed, Plan *plan) const {
   Plan &p = *plan;
-  const int64_t size = key.half ? 2 : 4, extent = p.by_columns ? key.n : key.m;
-  const int64_t first = std::min(p.step, extent), rest = extent - (p.parts - 1) * p.step;
-  if (!make_piece(key, p.by_columns ? key.m : first, p.by_columns ? first : key.n, packed, nullptr, p, &p.piece)) {
-    return false;
+  const Grid &g = p.grid;
+  const int64_t size = key.half ? 2 : 4;
+  DescView weights = nullptr;
+  for (const bool last_row : {false, true}) {
+    for (const bool last_col : {false, true}) {
+      if ((!last_row && g.rows == 1) || (!last_col && g.cols == 1)) continue;  // no inner ones
+      const int64_t m = last_row ? key.m - (g.rows - 1) * g.row_step : g.row_step;
+      const int64_t n = last_col ? key.n - (g.cols - 1) * g.col_step : g.col_step;
+      Piece &piece = p.pieces[last_row][last_col];
+      if (!make_piece(key, m, n, packed, weights, p, &piece)) return false;
+      p.scratchpad_bytes = std::max(p.scratchpad_bytes, desc_bytes(desc_of(piece.pd, dnnl_query_scratchpad_md)));
+      if (packed && !weights) weights = desc_of(piece.pd, dnnl_query_weights_md);  // the others take this layout
+    }
   }
-  const DescView weights = desc_of(p.piece.pd, dnnl_query_weights_md);
+  const Piece &last = p.pieces[1][1];
   if (packed) {
     Blocking blocking{};
     if (!blocking_of(weights, &blocking) || !usable(blocking, key.half, &p.b.to)) return false;
-  }
-  if (p.parts > 1 && rest != first &&
-      !make_piece(key, p.by_columns ? key.m : rest, p.by_columns ? rest : key.n, false, packed ? weights : nullptr, p,
-                  &p.last)) {
-    return false;
-  }
-  if (p.b.decoded) {
-    p.b.bytes =
-        packed ? desc_bytes(weights) : static_cast<uint64_t>((p.b.turned ? key.k : key.n) * p.b.to.row_stride * size);
+    if (g.cols > 1 && g.col_step % p.b.to.block_rows != 0) return false;
+    p.b.bytes = static_cast<uint64_t>(g.cols) * desc_bytes(weights);
+  } else if (p.b.decoded) {
+    p.b.bytes = static_cast<uint64_t>((p.b.turned ? key.k : key.n) * p.b.to.row_stride * size);
   }
   p.sums_bytes = p.direct ? 0 : static_cast<uint64_t>(key.m * key.n) * 4;
   p.scales_bytes = p.binary_scales ? aligned(key.m * 4) + static_cast<uint64_t>(key.n) * 4 : 0;
-  p.scratchpad_bytes = desc_bytes(desc_of(p.piece.pd, dnnl_query_scratchpad_md));
-  if (p.last.pd)
-    p.scratchpad_bytes = std::max(p.scratchpad_bytes, desc_bytes(desc_of(p.last.pd, dnnl_query_scratchpad_md)));
   const char *name = "";
-  dnnl_primitive_desc_query(p.piece.pd, dnnl_query_impl_info_str, 0, &name);
+  dnnl_primitive_desc_query(last.pd, dnnl_query_impl_info_str, 0, &name);
   p.impl = name;
   return true;
 }
@@ -205,14 +215,16 @@ std::shared_ptr<const Plan> Plans::make(const Key &key) const {
     for (const bool packed : {true, false}) {
       const auto plan = std::make_shared<Plan>();
       Plan &p = *plan;
-      cut(key, &p);
+      p.grid = cut(key, packed);
       p.a.decoded = key.a_row == 0, p.b.decoded = key.b_row == 0;
       p.a.turned = key.a_turned, p.b.turned = key.b_turned;
       // dense rows: oneDNN's best kernels take no others
       p.a.to = {nullptr, to_dtype, 0, 0, 1, p.a.turned ? key.m : key.k, 0};
       p.b.to = {nullptr, to_dtype, 0, 0, 1, p.b.turned ? key.n : key.k, 0};
       if (p.a.decoded) p.a.bytes = static_cast<uint64_t>((p.a.turned ? key.k : key.m) * p.a.to.row_stride * size);
-      if (packed && (!p.b.decoded || p.b.turned || p.by_columns)) continue;
+      if (packed && (!p.b.decoded || p.b.turned)) continue;
+      const Grid free = cut(key, false);
+      if (packed && p.parts() * 2 <= free.rows * free.cols) continue;  // few rows, and columns that divide badly
       p.direct = direct;
       p.binary_scales = direct ? static_cast<int>(key.finish) : 0;
       p.binary_bias = p.binary_scales && key.bias_dtype;

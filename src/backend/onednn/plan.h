@@ -48,6 +48,10 @@ struct Piece {  // one oneDNN matmul, for some rows (or columns) of the result
   Desc scale_row, scale_col, bias;
 };
 
+struct Grid {  // the result cut into parts, one a thread where it is large enough
+  int64_t row_step, col_step, rows, cols;
+};
+
 struct Plan {
   std::string why;  // not empty: oneDNN has no such product
   std::string impl;
@@ -55,11 +59,11 @@ struct Plan {
   bool direct = false;    // oneDNN writes d itself, scales, bias and sum included; else FP32 sums for finish_product
   int binary_scales = 0;  // post-ops that multiply: 0, 1 (tensor) or 2 (row, column)
   bool binary_bias = false;
-  bool by_columns = false;  // the result is cut along n, else along m
-  int64_t step = 0, parts = 0;
-  Piece piece, last;  // last: the remainder, where the cut does not come out even
+  Grid grid{};
+  Piece pieces[2][2];  // of inner parts and of those at the end of the rows, of the columns, where the cut is uneven
   uint64_t sums_bytes = 0, scales_bytes = 0, scratchpad_bytes = 0;  // scratchpad: of a part
-  const Piece &of_part(int64_t part) const { return part == parts - 1 && last.primitive ? last : piece; }
+  const Piece &piece(int64_t row, int64_t col) const { return pieces[row == grid.rows - 1][col == grid.cols - 1]; }
+  int64_t parts() const { return grid.rows * grid.cols; }
   uint64_t workspace() const;
 };
 
