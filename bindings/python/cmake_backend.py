@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PEP 517 backend: builds the project with CMake and packs the Python package, libfp8 and its modules into one abi3 wheel.
+
+Environment: CMAKE_ARGS (more arguments for cmake), FP8_WHEEL_JAX=0 (leave fp8.jax out), FP8_WHEEL_BUILD (build folder).
+"""
+import base64
+import hashlib
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
+
+
+def get_requires_for_build_wheel(config_settings=None):
+    wanted = [] if shutil.which("cmake") else ["cmake>=3.22"]
+    return wanted + ["swig>=4.2,<5"] + ([] if os.environ.get("FP8_WHEEL_JAX") == "0" else ["jax>=0.5"])
+
+
+def build(folder: pathlib.Path) -> pathlib.Path:
+    options = ["-DCMAKE_BUILD_TYPE=Release", "-DFP8_TESTS=OFF", "-DFP8_EXAMPLES=OFF", "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
+               f"-DPython_EXECUTABLE={sys.executable}", *shlex.split(os.environ.get("CMAKE_ARGS", ""))]
+    environment = {**os.environ, "PATH": os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")])}
+    subprocess.run(["cmake", "-S", str(ROOT), "-B", str(folder), *options], check=True, env=environment)
+    subprocess.run(["cmake", "--build", str(folder), "-j", str(os.cpu_count() or 1)], check=True, env=environment)
+    package = folder / "python" / "fp8"
+    if not (package / "_capi.abi3.so").exists():
+        raise SystemExit("the Python binding was not built: see the lines 'fp8: bindings: python SKIPPED' above")
+    return package
+
+
+def contents(folder: pathlib.Path, package: pathlib.Path):
+    """(name in the wheel, file): the package, and the library with its modules in fp8/lib"""
+    for path in sorted(package.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield f"fp8/{path.relative_to(package).as_posix()}", path
+    for path in sorted((folder / "lib").rglob("libfp8*.so*")):
+        if not path.is_symlink() and path.is_file():
+            name = "libfp8.so.0" if path.name.startswith("libfp8.so.") else path.name
+            yield f"fp8/lib/{name}", path
+
+
+def metadata() -> str:
+    lines = ["Metadata-Version: 2.1", f"Name: {PROJECT['name']}", f"Version: {PROJECT['version']}", f"Summary: {PROJECT['description']}",
+             f"License: {PROJECT['license']['text']}", f"Requires-Python: {PROJECT['requires-python']}"]
+    lines += [f"Requires-Dist: {d}" for d in PROJECT["dependencies"]]
+    for extra, wanted in PROJECT["optional-dependencies"].items():
+        lines += [f"Provides-Extra: {extra}", *[f'Requires-Dist: {d}; extra == "{extra}"' for d in wanted]]
+    return "\n".join(lines) + "\n"
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    folder = pathlib.Path(os.environ.get("FP8_WHEEL_BUILD", HERE / "build"))
+    package = build(folder)
+    tag = f"cp311-abi3-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+    stem, info = f"{PROJECT['name']}-{PROJECT['version']}", f"{PROJECT['name']}-{PROJECT['version']}.dist-info"
+    files = [(name, path.read_bytes()) for name, path in contents(folder, package)]
+    files.append((f"{info}/METADATA", metadata().encode()))
+    files.append((f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: cmake_backend\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()))
+    record = "".join(f"{n},sha256={base64.urlsafe_b64encode(hashlib.sha256(d).digest()).rstrip(b'=').decode()},{len(d)}\n" for n, d in files)
+    files.append((f"{info}/RECORD", (record + f"{info}/RECORD,,\n").encode()))
+    name = f"{stem}-{tag}.whl"
+    with zipfile.ZipFile(pathlib.Path(wheel_directory, name), "w", zipfile.ZIP_DEFLATED) as wheel:
+        for path, data in files:
+            entry = zipfile.ZipInfo(path)
+            entry.external_attr, entry.compress_type = 0o644 << 16, zipfile.ZIP_DEFLATED
+            wheel.writestr(entry, data)
+    return name
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    raise SystemExit("no sdist: build the wheel from the repository")
