@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A byte-level GPT in JAX whose linear layers run in FP8, each recipe paired with BF16: same start, same batches.
+
+    python gpt.py                                    a small model on the CPU
+    python gpt.py --layers 12 --dim 768 --heads 12 --seq 1024 --batch 16 --steps 2000      about 85 M parameters, on a GPU
+
+Each block's qkv, projection, fc1 and fc2 use fp8.jax.linear; embedding and head stay in BF16, as is the habit. Weights are quantized
+once a step and serve all micro-batches; masters are F32 and live in optax.
+"""
+import argparse
+import glob
+import json
+import math
+import pathlib
+import time
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import fp8.jax as fp8
+from fp8 import Recipe
+
+LAYERS = ("qkv", "proj", "fc1", "fc2")
+
+
+def read_text(path):
+    """the bytes to learn: a file, or Perl's manual (Debian's perl-doc), or the licence texts that every Debian has"""
+    manuals = sorted(glob.glob("/usr/share/perl/*/pod"))[:1]  # the other versions are links
+    names = [path] if path else sorted(glob.glob(f"{manuals[0]}/*.pod")) if manuals else sorted(glob.glob("/usr/share/common-licenses/*"))
+    data = b"".join(pathlib.Path(n).read_bytes() for n in names)
+    if len(data) < 100_000:
+        raise SystemExit(f"{len(data)} bytes of text are too few: give a file with --data")
+    return np.frombuffer(data, np.uint8)
+
+
+def init(key, o):
+    """F32 masters"""
+    def weight(key, out, features, scale=1.0):
+        return jax.random.normal(key, (out, features)) * 0.02 * scale
+
+    keys = iter(jax.random.split(key, 4 * o.layers + 3))
+    shapes = {"qkv": (3 * o.dim, o.dim), "proj": (o.dim, o.dim), "fc1": (4 * o.dim, o.dim), "fc2": (o.dim, 4 * o.dim)}
+    block = lambda: {n: {"w": weight(next(keys), *s, 1 / math.sqrt(2 * o.layers) if n in ("proj", "fc2") else 1.0),  # noqa: E731
+                         "b": jnp.zeros(s[0])} for n, s in shapes.items()} | {"ln1": jnp.ones(o.dim), "ln2": jnp.ones(o.dim)}
+    return {"embed": weight(next(keys), 256, o.dim), "place": weight(next(keys), o.seq, o.dim), "head": weight(next(keys), 256, o.dim),
+            "norm": jnp.ones(o.dim), "blocks": [block() for _ in range(o.layers)]}
+
+
+def quantized(params, recipe):
+    """the same tree with FP8 weights in the blocks: once an optimizer step"""
+    blocks = [{n: {"w": fp8.quantize_weight(v["w"], recipe), "b": v["b"]} if n in LAYERS else v for n, v in b.items()} for b in params["blocks"]]
+    return {**params, "blocks": blocks}
+
+
+def norm(x, gain):
+    x = x.astype(jnp.float32)
+    return (x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-5) * gain).astype(jnp.bfloat16)
+
+
+def block(x, p, heads):
+    n, t, d = x.shape
+    qkv = fp8.linear(norm(x, p["ln1"]), p["qkv"]["w"], p["qkv"]["b"]).reshape(n, t, 3, heads, d // heads)
+    a = jax.nn.dot_product_attention(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], is_causal=True).reshape(n, t, d)
+    x = x + fp8.linear(a, p["proj"]["w"], p["proj"]["b"])
+    h = jax.nn.gelu(fp8.linear(norm(x, p["ln2"]), p["fc1"]["w"], p["fc1"]["b"]))
+    return x + fp8.linear(h, p["fc2"]["w"], p["fc2"]["b"])
+
+
+def loss_fn(params, tokens, heads):
+    x = (params["embed"][tokens[:, :-1]] + params["place"][: tokens.shape[1] - 1]).astype(jnp.bfloat16)
+    for p in params["blocks"]:
+        x = jax.checkpoint(partial(block, heads=heads))(x, p)
+    logits = jnp.einsum("btd,vd->btv", norm(x, params["norm"]), params["head"].astype(jnp.bfloat16), preferred_element_type=jnp.float32)
+    return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:]).mean()
+
+
+def train(recipe, text, o, seed):
+    """the losses of a run, and its tokens a second"""
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(optax.warmup_cosine_decay_schedule(0, o.lr, o.steps // 10 + 1, o.steps)))
+    masters = init(jax.random.key(seed), o)
+    state = optimizer.init(masters)
+
+    @partial(jax.jit, donate_argnums=(0, 1))
+    def step(masters, state, micro_batches):
+        params = quantized(masters, recipe)
+        one = fp8.value_and_grad(partial(loss_fn, heads=o.heads))
+
+        def add(total, tokens):
+            loss, grads = one(params, tokens)
+            return jax.tree.map(jnp.add, total, (loss, grads)), None
+
+        zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, masters))
+        loss, grads = jax.tree.map(lambda a: a / o.micro, jax.lax.scan(add, zero, micro_batches)[0])
+        updates, state = optimizer.update(grads, state, masters)
+        return optax.apply_updates(masters, updates), state, loss
+
+    rng, losses, begin = np.random.default_rng(seed), [], None
+    for i in range(o.steps):
+        starts = rng.integers(0, len(text) - o.seq - 1, o.batch)
+        tokens = np.stack([text[s:s + o.seq + 1] for s in starts]).astype(np.int32).reshape(o.micro, o.batch // o.micro, -1)
+        masters, state, loss = step(masters, state, tokens)
+        losses.append(float(loss))
+        if i == 0:
+            begin = time.perf_counter()  # compiled
+        if o.verbose and (i + 1) % max(o.steps // 10, 1) == 0:
+            print(f"  {recipe:8} step {i + 1:5}  loss {losses[-1]:.4f}", flush=True)
+    rate = o.batch * o.seq * (o.steps - 1) / max(time.perf_counter() - begin, 1e-9)
+    return losses, rate
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in {"layers": 2, "dim": 128, "heads": 4, "seq": 64, "batch": 8, "micro": 2, "steps": 60, "seed": 1}.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--recipes", default="tensor,row,block,mx", help="compared with none (BF16)")
+    parser.add_argument("--data", help="a file of text")
+    parser.add_argument("--json", help="write losses and tokens/s here")
+    parser.add_argument("--quiet", dest="verbose", action="store_false")
+    o = parser.parse_args()
+    text, results = read_text(o.data), {}
+    for recipe in ["none", *o.recipes.split(",")]:
+        Recipe(recipe)  # a wrong name ends here
+        losses, rate = train(recipe, text, o, o.seed)
+        results[recipe] = {"losses": losses, "tokens_per_second": rate}
+        tail = lambda r: float(np.mean(results[r]["losses"][-max(o.steps // 10, 1):]))  # noqa: E731
+        gap = tail(recipe) - tail("none")
+        print(f"{recipe:8} loss {losses[0]:.4f} -> {tail(recipe):.4f}   gap to BF16 {gap:+.4f} ({100 * gap / tail('none'):+.2f} %)   "
+              f"{rate:.0f} tokens/s on {jax.default_backend()}", flush=True)
+        if not tail(recipe) < 0.8 * losses[0]:
+            raise SystemExit(f"{recipe}: the loss did not fall as it should")
+        if abs(gap) > 0.05 * tail("none"):
+            raise SystemExit(f"{recipe}: the gap to BF16 is larger than 5 %")
+    if o.json:
+        pathlib.Path(o.json).write_text(json.dumps({"options": vars(o), "results": results}))
+
+
+if __name__ == "__main__":
+    main()
