@@ -22,10 +22,12 @@ void fault_recipe(enum Fault fault, fp8_recipe_config *config) {
 
 float fault_loss_scale(enum Fault fault) { return fault == FAULT_DY_E4M3_TENSOR ? 0x1p-12f : 1.0f; }
 
-float fault_outlier(enum Fault fault) { return fault == FAULT_FLOOR_OUTLIERS ? 1000.0f : 1.0f; }
+float fault_outlier(enum Fault fault) { return fault == FAULT_FLOOR_OUTLIERS ? 16.0f : 1.0f; }
 
-void fault_misread(fp8_qtensor *q) {
-  fp8_tensor *scale = &q->col_scale; /* [cols, blocks of rows]: the same memory, taken as [blocks of rows, cols] */
-  scale->stride[0] = 1;
-  scale->stride[1] = scale->shape[0];
+void fault_misread(const fp8_context *context, fp8_qtensor *q, fp8_stream stream) {
+  const fp8_tensor *row = &q->row_scale, *col = &q->col_scale;
+  REQUIRE(row->shape[0] * row->shape[1] >= col->shape[0] * col->shape[1],
+          "this fault needs a number of rows that is a multiple of 32");
+  CHECK(fp8_transpose(context, &q->row, &q->col, stream));
+  q->col_scale.data = q->row_scale.data;
 }

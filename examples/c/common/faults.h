@@ -13,7 +13,7 @@ void fault_recipe(enum Fault fault, fp8_recipe_config *config);
 float fault_loss_scale(enum Fault fault);
 float fault_outlier(enum Fault fault); /* factor on one channel in 32 of the norms' outputs; 1 = none */
 
-/* The scales of a column side, read as if their two axes were exchanged: each element meets a scale of another block.
- */
-void fault_misread(fp8_qtensor *q);
+/* Makes the column side as a careless program would: row codes transposed, row scales as they lie. The scales then run
+ * along the wrong axis, and every element meets a foreign one. */
+void fault_misread(const fp8_context *context, fp8_qtensor *q, fp8_stream stream);
 #endif

@@ -10,7 +10,14 @@ void layer_create(Layer *layer, Memory *memory) {
   memory_place(memory, &layer->quantized, FP8_SIDE_BOTH);
   FP8_INIT(&layer->saved);
   CHECK(fp8_linear_describe(layer->plan, FP8_ROLE_ACTIVATION, layer->rows, FP8_SIDE_COL, &layer->saved));
-  if (!layer->passes_x) memory_place(memory, &layer->saved, FP8_SIDE_COL);
+  if (!layer->passes_x && !layer->misread) memory_place(memory, &layer->saved, FP8_SIDE_COL);
+  if (!layer->misread) return;
+  FP8_INIT(&layer->misread_x);
+  FP8_INIT(&layer->misread_dy);
+  CHECK(fp8_linear_describe(layer->plan, FP8_ROLE_ACTIVATION, layer->rows, FP8_SIDE_BOTH, &layer->misread_x));
+  CHECK(fp8_linear_describe(layer->plan, FP8_ROLE_GRADIENT, layer->rows, FP8_SIDE_BOTH, &layer->misread_dy));
+  memory_place(memory, &layer->misread_x, FP8_SIDE_BOTH);
+  memory_place(memory, &layer->misread_dy, FP8_SIDE_BOTH);
 }
 
 int layer_views_x(const Layer *layer) { return layer->passes_x || layer->saved.col_kind == FP8_SCALING_UNQUANTIZED; }
@@ -21,16 +28,23 @@ static fp8_tensor *counts(const LayerCall *call, const Layer *layer, int which, 
   return view;
 }
 
-void layer_quantize_weight(const LayerCall *call, Layer *layer) {
-  fp8_tensor master = matrix(layer->weight, FP8_DTYPE_F32, layer->out, layer->in), view;
+static void quantize(const LayerCall *call, const fp8_tensor *x, fp8_qtensor *q, int32_t role, fp8_tensor *stats,
+                     fp8_tensor *dbias) {
   fp8_quantize_args args;
   FP8_INIT(&args);
-  args.x = &master;
-  args.q = &layer->quantized;
-  args.role = FP8_ROLE_WEIGHT;
-  args.stats = counts(call, layer, COUNT_W, &view);
+  args.x = x;
+  args.q = q;
+  args.role = role;
+  args.stats = stats;
+  args.dbias = dbias;
+  args.flags = dbias ? FP8_ACCUMULATE_DBIAS : 0;
   args.workspace = call->workspace;
   CHECK(fp8_quantize(call->context, call->recipe, &args, call->stream));
+}
+
+void layer_quantize_weight(const LayerCall *call, Layer *layer) {
+  fp8_tensor master = matrix(layer->weight, FP8_DTYPE_F32, layer->out, layer->in), view;
+  quantize(call, &master, &layer->quantized, FP8_ROLE_WEIGHT, counts(call, layer, COUNT_W, &view), NULL);
 }
 
 void layer_forward(const LayerCall *call, Layer *layer, const bf16 *x, bf16 *y, int training) {
@@ -46,26 +60,35 @@ void layer_forward(const LayerCall *call, Layer *layer, const bf16 *x, bf16 *y, 
   args.saved_x = training && !layer->passes_x ? &layer->saved : NULL;
   args.stats_x = training ? counts(call, layer, COUNT_X, &view) : NULL;
   args.workspace = call->workspace;
+  if (layer->misread && training) {
+    quantize(call, &tx, &layer->misread_x, FP8_ROLE_ACTIVATION, args.stats_x, NULL);
+    args.x = NULL;
+    args.qx = &layer->misread_x;
+    args.saved_x = NULL;
+    args.stats_x = NULL;
+  }
   CHECK(fp8_linear_forward(layer->plan, &args, call->stream));
 }
 
-/* FAULT_WGRAD_AXIS. The wgrad GEMM alone, from dy's column side that the dx call saved; both operands misread. */
+/* FAULT_WGRAD_AXIS: quantize dy on its own, both sides; dx as it should be; dw with both operands misread. */
 static void backward_misread(const LayerCall *call, Layer *layer, fp8_linear_backward_args *args) {
-  fp8_tensor *dw = args->dw;
-  args->dw = NULL;
-  args->saved_x = NULL; /* dx alone needs no x */
-  args->saved_dy = call->fault_dy;
-  CHECK(fp8_linear_backward(layer->plan, args, call->stream));
-  fp8_qtensor x = layer->saved, dy = *call->fault_dy;
-  fault_misread(&x);
-  fault_misread(&dy);
-  FP8_INIT(args);
-  args->qdy = &dy;
-  args->saved_x = &x;
-  args->dw = dw;
-  args->workspace = call->workspace;
-  args->flags = FP8_LINEAR_ACCUMULATE_DW;
-  CHECK(fp8_linear_backward(layer->plan, args, call->stream));
+  fp8_qtensor x = layer->misread_x, dy = layer->misread_dy;
+  quantize(call, args->dy, &layer->misread_dy, FP8_ROLE_GRADIENT, args->stats_dy, args->dbias);
+  fp8_linear_backward_args dx = *args, dw = *args;
+  dx.dy = dw.dy = NULL;
+  dx.stats_dy = dw.stats_dy = dx.dbias = dw.dbias = NULL;
+  dx.dw = dw.dx = NULL;
+  dx.qdy = &layer->misread_dy;
+  dx.saved_x = NULL;
+  dx.flags = 0;
+  if (dx.dx) CHECK(fp8_linear_backward(layer->plan, &dx, call->stream));
+  fault_misread(call->context, &x, call->stream);
+  fault_misread(call->context, &dy, call->stream);
+  dw.qdy = &dy;
+  dw.saved_x = &x;
+  dw.w = NULL;
+  dw.flags = FP8_LINEAR_ACCUMULATE_DW;
+  CHECK(fp8_linear_backward(layer->plan, &dw, call->stream));
 }
 
 void layer_backward(const LayerCall *call, Layer *layer, const bf16 *x, const bf16 *dy, bf16 *dx) {
@@ -90,7 +113,7 @@ void layer_backward(const LayerCall *call, Layer *layer, const bf16 *x, const bf
     args.amax_dy = &amax;
     if (call->frozen) args.flags |= FP8_LINEAR_AMAX_GIVEN;
   }
-  if (call->fault_dy)
+  if (layer->misread)
     backward_misread(call, layer, &args);
   else
     CHECK(fp8_linear_backward(layer->plan, &args, call->stream));

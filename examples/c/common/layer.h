@@ -19,6 +19,8 @@ typedef struct Layer {
   int passes_x;      /* nothing is saved: backward is given x, which somebody keeps anyway */
   Counts *counts;    /* device memory: [x, w, dy], shared by all layers of this kind; or NULL */
   float *amax_dy;    /* FAULT_DY_E4M3_TENSOR: the frozen amax */
+  int misread;       /* FAULT_WGRAD_AXIS: x and dy are quantized here, both sides, and dw misreads */
+  fp8_qtensor misread_x, misread_dy;
 } Layer;
 
 typedef struct LayerCall { /* what all calls of a step share */
@@ -27,9 +29,7 @@ typedef struct LayerCall { /* what all calls of a step share */
   fp8_stream stream;
   const fp8_buffer *workspace;
   int counting; /* fill the statistics */
-  enum Fault fault;
-  int frozen;            /* FAULT_DY_E4M3_TENSOR: amax_dy is used now, not written */
-  fp8_qtensor *fault_dy; /* FAULT_WGRAD_AXIS: room for dy's column side, one per kind */
+  int frozen;   /* FAULT_DY_E4M3_TENSOR: amax_dy is used now, not written */
 } LayerCall;
 
 /* Describes and places the weight and what is saved. */

@@ -43,6 +43,7 @@ static void create_layer(Model *m, Block *block, int64_t l, enum LinearKind kind
   layer->dbias = grad_of(p, bias);
   layer->passes_x = kind == PROJECTION && !m->config.save_projection && m->config.fault != FAULT_WGRAD_AXIS;
   layer->counts = m->config.preset == FP8_PRESET_NONE ? NULL : m->counts + 3 * kind;
+  layer->misread = m->config.fault == FAULT_WGRAD_AXIS;
   if (m->config.fault == FAULT_DY_E4M3_TENSOR) layer->amax_dy = memory_alloc(&m->memory, sizeof(float));
   layer_create(layer, &m->memory);
 }
@@ -112,11 +113,6 @@ void model_create(Model *m, const ModelConfig *config) {
   for (int k = 0; k < LINEAR_KINDS; ++k) {
     int64_t in = linear_in(s, (enum LinearKind)k), out = linear_out(s, (enum LinearKind)k);
     m->plans[k] = create_plan(m, m->recipe, in, out, &workspace);
-    if (config->fault == FAULT_WGRAD_AXIS) {
-      FP8_INIT(&m->fault_dy[k]);
-      CHECK(fp8_linear_describe(m->plans[k], FP8_ROLE_GRADIENT, shape_rows(s), FP8_SIDE_COL, &m->fault_dy[k]));
-      memory_place(&m->memory, &m->fault_dy[k], FP8_SIDE_COL);
-    }
   }
   m->head_plan = create_plan(m, m->head_recipe, s->dim, VOCABULARY, &workspace);
   m->workspace = memory_buffer(&m->memory, workspace ? workspace : 256);

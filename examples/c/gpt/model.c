@@ -4,31 +4,28 @@
 
 #include <math.h>
 
-static LayerCall layer_call(const Model *m, const fp8_recipe *recipe, enum LinearKind kind) {
-  int misread = m->config.fault == FAULT_WGRAD_AXIS && kind < LINEAR_KINDS;
-  LayerCall call = {
-      m->config.context, recipe,          m->device.stream, &m->workspace,
-      m->counting,       m->config.fault, m->frozen,        misread ? (fp8_qtensor *)&m->fault_dy[kind] : NULL};
+static LayerCall layer_call(const Model *m, const fp8_recipe *recipe) {
+  LayerCall call = {m->config.context, recipe, m->device.stream, &m->workspace, m->counting, m->frozen};
   return call;
 }
 
 static void forward(Model *m, Block *block, enum LinearKind kind, const bf16 *x, bf16 *y, int training) {
-  LayerCall call = layer_call(m, m->recipe, kind);
+  LayerCall call = layer_call(m, m->recipe);
   layer_forward(&call, &block->layers[kind], x, y, training);
 }
 
 static void backward(Model *m, Block *block, enum LinearKind kind, const bf16 *x, const bf16 *dy, bf16 *dx) {
-  LayerCall call = layer_call(m, m->recipe, kind);
+  LayerCall call = layer_call(m, m->recipe);
   layer_backward(&call, &block->layers[kind], x, dy, dx);
 }
 
 void model_quantize_weights(Model *m) {
   for (int64_t l = 0; l < m->config.shape.layers; ++l)
     for (int k = 0; k < LINEAR_KINDS; ++k) {
-      LayerCall call = layer_call(m, m->recipe, (enum LinearKind)k);
+      LayerCall call = layer_call(m, m->recipe);
       layer_quantize_weight(&call, &m->blocks[l].layers[k]);
     }
-  LayerCall call = layer_call(m, m->head_recipe, LINEAR_KINDS);
+  LayerCall call = layer_call(m, m->head_recipe);
   layer_quantize_weight(&call, &m->head);
 }
 
@@ -76,7 +73,7 @@ double model_forward(Model *m, const uint8_t *tokens, const uint8_t *targets, in
     branch = m->branch;
   }
   norm(m, stream, branch, m->residual, p->gain, p->shift, m->normed, m->mean, m->scale);
-  LayerCall call = layer_call(m, m->head_recipe, LINEAR_KINDS);
+  LayerCall call = layer_call(m, m->head_recipe);
   layer_forward(&call, &m->head, m->normed, m->logits, training);
 
   float scale = fault_loss_scale(m->frozen ? m->config.fault : FAULT_NONE) / (float)(rows * m->config.micro_batches);
@@ -105,7 +102,7 @@ void model_backward(Model *m) {
   const Parameters *p = &m->parameters;
   int64_t rows = shape_rows(s);
   memory_zero(&m->memory, m->dresidual, (uint64_t)(rows * s->dim) * sizeof(float));
-  LayerCall call = layer_call(m, m->head_recipe, LINEAR_KINDS);
+  LayerCall call = layer_call(m, m->head_recipe);
   layer_backward(&call, &m->head, m->normed, m->dlogits, m->dnormed);
   norm_backward(m, m->dnormed, m->residual, m->mean, m->scale, p->gain, p->shift, m->dbranch);
   for (int64_t l = s->layers; l-- > 0;) {

@@ -37,8 +37,7 @@ typedef struct Model {
   Block *blocks;
   Layer head;
   fp8_buffer workspace;
-  Counts *counts; /* [LINEAR_KINDS][x, w, dy] */
-  fp8_qtensor fault_dy[LINEAR_KINDS];
+  Counts *counts;                 /* [LINEAR_KINDS][x, w, dy] */
   float *residual, *mean, *scale; /* of the final norm */
   bf16 *normed, *logits, *branch;
   bf16 *dlogits, *dnormed, *dqkv, *dwide, *dup, *dbranch; /* transient gradients */

@@ -66,13 +66,22 @@ static void baseline_spread(const Report *report, double *tail, double *validati
   *validation = standard_error(v[0], v[1], n) * sqrt((double)n);
 }
 
-/* "worse" only where the gap is both beyond its own error (when seeds give one) and beyond what a seed changes. */
-static const char *verdict(double gap, double error, double spread) {
+static double percent(uint64_t part, uint64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0.0; }
+
+/* Two kinds of failure. The counters: current scaling leaves nothing to saturate, and a gradient of which more than 1 %
+ * vanishes is not that gradient any more. The loss: worse only where the gap is beyond its own error (when seeds give
+ * one) and beyond what a seed changes. */
+static const char *verdict(const Result *result, double gap, double error, double spread) {
   if (!isfinite(gap)) return "DIVERGED";
-  if (!isfinite(spread)) return "-";
-  if (isfinite(error) && fabs(gap) <= 2.0 * error) return "within noise";
-  if (fabs(gap) <= spread) return isfinite(error) ? "below seed spread" : "within noise";
-  return gap > 0.0 ? "WORSE" : "better";
+  for (int c = 0; c < 3; ++c)
+    if (result->counts[c].nan || result->counts[c].inf) return "NOT FINITE";
+  int worse = isfinite(spread) && gap > spread && !(isfinite(error) && gap <= 2.0 * error);
+  for (int c = 0; c < 3; ++c)
+    if (result->counts[c].saturated) return worse ? "SATURATED, WORSE" : "SATURATED";
+  if (percent(result->counts[2].underflow, result->counts[2].nonzero) > 1.0)
+    return worse ? "UNDERFLOW, WORSE" : "UNDERFLOW";
+  if (worse) return "WORSE";
+  return isfinite(spread) ? "within noise" : "-";
 }
 
 static int is_first(const Report *report, int i) {
@@ -109,7 +118,7 @@ static void loss_table(const Report *report, FILE *file) {
     } else {
       gap_cell(&t, g.validation_gap, g.validation_error);
       gap_cell(&t, g.tail_gap, g.tail_error);
-      table_cell(&t, "%s", verdict(g.tail_gap, g.tail_error, tail));
+      table_cell(&t, "%s", verdict(g.first, g.tail_gap, g.tail_error, tail));
     }
     table_cell(&t, "%.0f", g.tokens_per_second);
   }
@@ -142,8 +151,6 @@ static void memory_table(const Report *report, FILE *file) {
           "beside the FP32 masters.\n\n");
   table_print(&t, file);
 }
-
-static double percent(uint64_t part, uint64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0.0; }
 
 static void health_table(const Report *report, FILE *file) {
   static Table t;

@@ -58,12 +58,8 @@ void network_create(Network *net, const fp8_context *context, int32_t preset, en
     layer->bias = net->master + offsets[l][1];
     layer->dbias = net->grad + offsets[l][1];
     if (fault == FAULT_DY_E4M3_TENSOR && !last) layer->amax_dy = memory_alloc(&net->memory, sizeof(float));
+    layer->misread = fault == FAULT_WGRAD_AXIS && !last;
     layer_create(layer, &net->memory);
-    if (fault == FAULT_WGRAD_AXIS && !last) {
-      FP8_INIT(&net->fault_dy[l]);
-      CHECK(fp8_linear_describe(layer->plan, FP8_ROLE_GRADIENT, rows, FP8_SIDE_COL, &net->fault_dy[l]));
-      memory_place(&net->memory, &net->fault_dy[l], FP8_SIDE_COL);
-    }
     float *initial = calloc((size_t)(widths[l] * widths[l + 1]), sizeof *initial);
     REQUIRE(initial, "out of memory");
     for (int64_t i = 0; i < widths[l] * widths[l + 1]; ++i)
@@ -79,8 +75,7 @@ void network_create(Network *net, const fp8_context *context, int32_t preset, en
 }
 
 static LayerCall layer_call(const Network *net, int l) {
-  LayerCall call = {net->context, net->recipes[l], NULL, &net->workspace, 0, net->fault, net->frozen, NULL};
-  if (net->fault_dy[l].col.data) call.fault_dy = (fp8_qtensor *)&net->fault_dy[l];
+  LayerCall call = {net->context, net->recipes[l], NULL, &net->workspace, 0, net->frozen};
   return call;
 }
 
@@ -153,19 +148,20 @@ double network_train(Network *net, const Images *images, const int64_t *chosen, 
 }
 
 double network_accuracy(Network *net, const Images *images) {
-  int64_t right = 0, count = images->count / net->rows * net->rows;
+  int64_t right = 0;
   quantize_weights(net);
-  for (int64_t first = 0; first < count; first += net->rows) {
-    memcpy(net->activations[0], images->pixels + first * PIXELS, (size_t)(net->rows * PIXELS) * sizeof(bf16));
+  for (int64_t first = 0; first < images->count; first += net->rows) {
+    int64_t rows = images->count - first < net->rows ? images->count - first : net->rows; /* of the last batch: fewer */
+    memcpy(net->activations[0], images->pixels + first * PIXELS, (size_t)(rows * PIXELS) * sizeof(bf16));
     forward(net, 0);
-    for (int64_t i = 0; i < net->rows; ++i) {
+    for (int64_t i = 0; i < rows; ++i) {
       int best = 0;
       const bf16 *logits = net->activations[LAYERS] + i * CLASSES;
       for (int c = 1; c < CLASSES; ++c) best = bf16_to_float(logits[c]) > bf16_to_float(logits[best]) ? c : best;
       right += best == images->labels[first + i];
     }
   }
-  return (double)right / (double)count;
+  return (double)right / (double)images->count;
 }
 
 void network_destroy(Network *net) {

@@ -13,7 +13,6 @@ typedef struct Network {
   fp8_recipe *recipes[LAYERS];
   fp8_linear *plans[LAYERS];
   Layer layers[LAYERS];
-  fp8_qtensor fault_dy[LAYERS];
   fp8_buffer workspace;
   float *master, *grad, *m, *v; /* flat */
   int64_t size, step, rows;
