@@ -10,16 +10,17 @@
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define SIMD_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#define SIMD_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define SIMD_CLONES
 #endif
 
 /* e^x to about 2 ulp, written so that compilers vectorise loops around it (a call of libm would not). */
 static inline float fast_exp(float x) {
-  x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
-  float y = x * 1.44269504f; /* x = (n + f) log 2, f in [-1/2, 1/2] */
-  int32_t n = (int32_t)(y + (y < 0.0f ? -0.5f : 0.5f));
+  x = x < -87.0f ? -87.0f : x;
+  x = x > 88.0f ? 88.0f : x;
+  float y = x * 1.44269504f;               /* x = (n + f) log 2, f in [-1/2, 1/2] */
+  int32_t n = (int32_t)(y + 128.5f) - 128; /* rounded: y is above -126 */
   float f = y - (float)n;
   float p = 1.5403530e-4f;
   p = p * f + 1.3333558e-3f;

@@ -67,7 +67,7 @@ static double one_step(const Session *session, Model *model, uint64_t seed, int6
 
 int64_t train_validation_batches(const Session *session) {
   int64_t rows = shape_rows(&session->options.shape), held_out = session->text.size - session->text.train;
-  int64_t most = (held_out + rows - 1) / rows, wanted = 65536 / rows;
+  int64_t most = (held_out + rows - 1) / rows, wanted = 32768 / rows;
   wanted = wanted < 1 ? 1 : wanted;
   return wanted < most ? wanted : most;
 }
