@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The expert-parallel half of collectives.h.
+#include "core/dispatch.h"
+
 #include <algorithm>
 
 #include "api/guard.h"
-#include "core/dispatch.h"
 
 using namespace fp8;
 

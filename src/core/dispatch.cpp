@@ -59,10 +59,11 @@ ops::RouteEnd packed_rows(const Packed &p, void *data, int64_t rows) {
 
 Packed dispatch_form(const fp8_dispatch_plan &p) { return packed_form(p.hidden, p.dtype, p.scales, p.scale_dtype); }
 
-void exchange(const fp8_dispatch_plan &p, const void *src, const std::vector<int64_t> &out, void *dst, const std::vector<int64_t> &in,
-              int64_t unit, fp8_stream stream) {
+void exchange(const fp8_dispatch_plan &p, const void *src, const std::vector<int64_t> &out, void *dst,
+              const std::vector<int64_t> &in, int64_t unit, fp8_stream stream) {
   std::vector<int64_t> table(4 * out.size());
-  int64_t *out_bytes = table.data(), *out_at = out_bytes + out.size(), *in_bytes = out_at + out.size(), *in_at = in_bytes + out.size();
+  int64_t *out_bytes = table.data(), *out_at = out_bytes + out.size(), *in_bytes = out_at + out.size(),
+          *in_at = in_bytes + out.size();
   int64_t from = 0, to = 0;
   for (size_t r = 0; r < out.size(); ++r) {
     out_at[r] = from;
@@ -73,7 +74,8 @@ void exchange(const fp8_dispatch_plan &p, const void *src, const std::vector<int
   all_to_all(*p.context, *p.comm, src, out_bytes, out_at, dst, in_bytes, in_at, stream);
 }
 
-void copy_rows(const fp8_dispatch_plan &p, const int32_t *index, const ops::RouteEnd &src, const ops::RouteEnd &dst, fp8_stream stream) {
+void copy_rows(const fp8_dispatch_plan &p, const int32_t *index, const ops::RouteEnd &src, const ops::RouteEnd &dst,
+               fp8_stream stream) {
   if (dst.codes.rows == 0) return;
   ops::RouteCopy copy{};
   copy.index = index;
@@ -87,16 +89,19 @@ void copy_rows(const fp8_dispatch_plan &p, const int32_t *index, const ops::Rout
 
 ops::RouteEnd qtensor_rows(const fp8_dispatch_plan &p, const fp8_qtensor &q, const char *name, int64_t rows, bool out) {
   if (q.rows != rows || q.cols != p.hidden)
-    fail(FP8_ERR_ARGUMENT, "%s is %lld x %lld, the plan has %lld x %lld", name, ll(q.rows), ll(q.cols), ll(rows), ll(p.hidden));
+    fail(FP8_ERR_ARGUMENT, "%s is %lld x %lld, the plan has %lld x %lld", name, ll(q.rows), ll(q.cols), ll(rows),
+         ll(p.hidden));
   const ops::Side s = side_view(q, FP8_SIDE_ROW, name, false);
   const bool plain = !is_quantized(p.scaling);
   if (plain && out && s.scaling == FP8_SCALING_UNQUANTIZED)
-    fail(FP8_ERR_ARGUMENT, "%s.row is a view of a source, and a dispatch has none: describe it with FP8_SIDE_COPY", name);
+    fail(FP8_ERR_ARGUMENT, "%s.row is a view of a source, and a dispatch has none: describe it with FP8_SIDE_COPY",
+         name);
   if (plain ? is_quantized(s.scaling) : s.scaling != p.scaling)
     fail(FP8_ERR_ARGUMENT, "%s.row_kind is %s, the plan's recipe gives activations %s", name, scaling_name(s.scaling),
          scaling_name(p.scaling));
   if (s.codes.dtype != p.dtype)
-    fail(FP8_ERR_ARGUMENT, "%s.row.dtype is %s, the plan's recipe gives activations %s", name, dtype_name(s.codes.dtype), dtype_name(p.dtype));
+    fail(FP8_ERR_ARGUMENT, "%s.row.dtype is %s, the plan's recipe gives activations %s", name,
+         dtype_name(s.codes.dtype), dtype_name(p.dtype));
   if (s.codes.cols > 1 && s.codes.col_stride != 1)
     fail(FP8_ERR_ARGUMENT, "%s.row.stride[1] is %lld, it must be 1", name, ll(s.codes.col_stride));
   ops::RouteEnd end{};
@@ -108,16 +113,19 @@ ops::RouteEnd qtensor_rows(const fp8_dispatch_plan &p, const fp8_qtensor &q, con
 ops::Matrix matrix_of(const fp8_tensor &t, const char *name, int64_t rows, int64_t cols) {
   check_tensor(t, name, {FP8_DTYPE_BF16, FP8_DTYPE_F16, FP8_DTYPE_F32}, 16, false);
   if (tensor_rows(t) != rows || tensor_cols(t) != cols)
-    fail(FP8_ERR_ARGUMENT, "%s is %lld x %lld, the plan has %lld x %lld", name, ll(tensor_rows(t)), ll(tensor_cols(t)), ll(rows), ll(cols));
+    fail(FP8_ERR_ARGUMENT, "%s is %lld x %lld, the plan has %lld x %lld", name, ll(tensor_rows(t)), ll(tensor_cols(t)),
+         ll(rows), ll(cols));
   const ops::Matrix m = matrix(t);
-  if (cols > 1 && m.col_stride != 1) fail(FP8_ERR_ARGUMENT, "%s has stride %lld along its columns, it must be 1", name, ll(m.col_stride));
+  if (cols > 1 && m.col_stride != 1)
+    fail(FP8_ERR_ARGUMENT, "%s has stride %lld along its columns, it must be 1", name, ll(m.col_stride));
   return m;
 }
 
 ops::Scale weights_of(const fp8_dispatch_plan &p, const fp8_tensor &t, const char *name) {
   check_tensor(t, name, {FP8_DTYPE_F32}, 0, false);
   if (t.ndim != 2 || t.shape[0] != p.tokens || t.shape[1] != p.k)
-    fail(FP8_ERR_ARGUMENT, "%s has shape [%lld, %lld], the plan has [%lld, %d]", name, ll(tensor_rows(t)), ll(tensor_cols(t)), ll(p.tokens), p.k);
+    fail(FP8_ERR_ARGUMENT, "%s has shape [%lld, %lld], the plan has [%lld, %d]", name, ll(tensor_rows(t)),
+         ll(tensor_cols(t)), ll(p.tokens), p.k);
   return scale_view(t);
 }
 
@@ -156,9 +164,11 @@ uint64_t dispatch_workspace(const fp8_dispatch_plan &p) {
   return std::max({dispatch_need(p), combine_need(p, FP8_DTYPE_F32), backward_need(p, FP8_DTYPE_F32, true)});
 }
 
-void dispatch(const fp8_dispatch_plan &p, const fp8_qtensor &tokens, const fp8_qtensor &grouped, const fp8_buffer *buffer, fp8_stream stream) {
+void dispatch(const fp8_dispatch_plan &p, const fp8_qtensor &tokens, const fp8_qtensor &grouped,
+              const fp8_buffer *buffer, fp8_stream stream) {
   check_stream(*p.context, stream);
-  const ops::RouteEnd src = qtensor_rows(p, tokens, "tokens", p.tokens, false), dst = qtensor_rows(p, grouped, "grouped", p.rows, true);
+  const ops::RouteEnd src = qtensor_rows(p, tokens, "tokens", p.tokens, false),
+                      dst = qtensor_rows(p, grouped, "grouped", p.rows, true);
   refuse_overlap(grouped.row, "grouped", tokens.row, "tokens");
   Workspace workspace(*p.context, buffer, dispatch_need(p), stream);
   const Packed form = dispatch_form(p);
@@ -169,8 +179,9 @@ void dispatch(const fp8_dispatch_plan &p, const fp8_qtensor &tokens, const fp8_q
   copy_rows(p, p.row_source, packed_rows(form, in, received), dst, stream);
 }
 
-void combine(const fp8_dispatch_plan &p, const fp8_tensor &expert_rows, const fp8_tensor *weights, const fp8_tensor &tokens,
-             const char *rows_name, const char *tokens_name, const fp8_buffer *buffer, fp8_stream stream) {
+void combine(const fp8_dispatch_plan &p, const fp8_tensor &expert_rows, const fp8_tensor *weights,
+             const fp8_tensor &tokens, const char *rows_name, const char *tokens_name, const fp8_buffer *buffer,
+             fp8_stream stream) {
   check_stream(*p.context, stream);
   ops::RouteEnd src{};
   src.codes = matrix_of(expert_rows, rows_name, p.rows, p.hidden);
@@ -196,7 +207,8 @@ void combine_backward(const fp8_dispatch_plan &p, const fp8_combine_backward_arg
   if (!args.dtokens) fail(FP8_ERR_ARGUMENT, "args.dtokens is NULL");
   if (!args.weights) fail(FP8_ERR_ARGUMENT, "args.weights is NULL");
   if (!args.dexpert_rows) fail(FP8_ERR_ARGUMENT, "args.dexpert_rows is NULL");
-  if (args.dweights && !args.expert_rows) fail(FP8_ERR_ARGUMENT, "args.expert_rows is NULL, and args.dweights needs it");
+  if (args.dweights && !args.expert_rows)
+    fail(FP8_ERR_ARGUMENT, "args.expert_rows is NULL, and args.dweights needs it");
   ops::RouteEnd src{};
   src.codes = matrix_of(*args.dtokens, "args.dtokens", p.tokens, p.hidden);
   src.scale = weights_of(p, *args.weights, "args.weights");

@@ -37,13 +37,15 @@ struct DispatchSizes {
 };
 
 DispatchSizes dispatch_sizes(const fp8_comm &comm, const fp8_dispatch_config &config);
-fp8_dispatch_plan *create_plan(const fp8_context &c, fp8_comm &comm, const fp8_dispatch_config &config, fp8_stream stream);
+fp8_dispatch_plan *create_plan(const fp8_context &c, fp8_comm &comm, const fp8_dispatch_config &config,
+                               fp8_stream stream);
 uint64_t dispatch_workspace(const fp8_dispatch_plan &plan);
-void dispatch(const fp8_dispatch_plan &plan, const fp8_qtensor &tokens, const fp8_qtensor &grouped, const fp8_buffer *workspace,
-              fp8_stream stream);
+void dispatch(const fp8_dispatch_plan &plan, const fp8_qtensor &tokens, const fp8_qtensor &grouped,
+              const fp8_buffer *workspace, fp8_stream stream);
 // weights NULL: of one
-void combine(const fp8_dispatch_plan &plan, const fp8_tensor &expert_rows, const fp8_tensor *weights, const fp8_tensor &tokens,
-             const char *rows_name, const char *tokens_name, const fp8_buffer *workspace, fp8_stream stream);
+void combine(const fp8_dispatch_plan &plan, const fp8_tensor &expert_rows, const fp8_tensor *weights,
+             const fp8_tensor &tokens, const char *rows_name, const char *tokens_name, const fp8_buffer *workspace,
+             fp8_stream stream);
 void combine_backward(const fp8_dispatch_plan &plan, const fp8_combine_backward_args &args, fp8_stream stream);
 
 }  // namespace fp8

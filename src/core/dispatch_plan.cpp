@@ -18,11 +18,13 @@ int32_t activation_scaling(const fp8_recipe &r) {
   const int32_t scaling = side_scaling(r, FP8_ROLE_ACTIVATION, FP8_SIDE_ROW);
   if (scaling == FP8_SCALING_TENSOR)
     fail(FP8_ERR_UNSUPPORTED,
-         "config.recipe scales activations per tensor: the sender's amax is not the receiver's, so dispatched codes would not "
+         "config.recipe scales activations per tensor: the sender's amax is not the receiver's, so dispatched codes "
+         "would not "
          "equal the quantized tokens of a group; use 1D scales or dispatch BF16 (preset none)");
   if (scaling == FP8_SCALING_128X128 || scaling == FP8_SCALING_32X32)
     fail(FP8_ERR_UNSUPPORTED,
-         "config.recipe scales activations in %s tiles: dispatch scatters the tokens of a tile; use 1D scales", scaling_name(scaling));
+         "config.recipe scales activations in %s tiles: dispatch scatters the tokens of a tile; use 1D scales",
+         scaling_name(scaling));
   return scaling;
 }
 
@@ -31,7 +33,8 @@ void check_config(const fp8_dispatch_config &config) {
   if (config.hidden < 1) fail(FP8_ERR_ARGUMENT, "config.hidden is %lld, it must be positive", ll(config.hidden));
   if (config.tokens < 0) fail(FP8_ERR_ARGUMENT, "config.tokens is %lld, it must not be negative", ll(config.tokens));
   if (config.max_tokens < config.tokens)
-    fail(FP8_ERR_ARGUMENT, "config.max_tokens is %lld, it must be at least config.tokens %lld", ll(config.max_tokens), ll(config.tokens));
+    fail(FP8_ERR_ARGUMENT, "config.max_tokens is %lld, it must be at least config.tokens %lld", ll(config.max_tokens),
+         ll(config.tokens));
   if (config.k < 1 || config.k > kMaxSlots)
     fail(FP8_ERR_ARGUMENT, "config.k is %d, it must be 1 to %d", config.k, kMaxSlots);
   if (config.experts_per_rank < 1)
@@ -45,7 +48,13 @@ uint64_t table(int64_t n) { return round_up(n * int64_t{sizeof(int32_t)}, 256); 
 struct Header {
   int64_t bad, hidden, max_tokens, k, experts, alignment, scaling, dtype;
 };
-const char *const kFields[] = {"", "hidden", "max_tokens", "k", "experts_per_rank", "row_alignment", "recipe's scaling of activations",
+const char *const kFields[] = {"",
+                               "hidden",
+                               "max_tokens",
+                               "k",
+                               "experts_per_rank",
+                               "row_alignment",
+                               "recipe's scaling of activations",
                                "recipe's dtype of activations"};
 
 // The ids, on the host, compact.
@@ -55,8 +64,8 @@ std::vector<int32_t> read_ids(const fp8_context &c, const fp8_dispatch_config &c
   const fp8_tensor &t = *config.expert_ids;
   check_tensor(t, "config.expert_ids", {FP8_DTYPE_I32}, 0, false);
   if (t.ndim != 2 || t.shape[0] != config.tokens || t.shape[1] != config.k)
-    fail(FP8_ERR_ARGUMENT, "config.expert_ids has shape [%lld, %lld], it must be [%lld, %d]", ll(tensor_rows(t)), ll(tensor_cols(t)),
-         ll(config.tokens), config.k);
+    fail(FP8_ERR_ARGUMENT, "config.expert_ids has shape [%lld, %lld], it must be [%lld, %d]", ll(tensor_rows(t)),
+         ll(tensor_cols(t)), ll(config.tokens), config.k);
   std::vector<int32_t> raw(tensor_span(t) / sizeof(int32_t)), ids(config.tokens * config.k);
   check(c.api->copy(c.self, raw.data(), t.data, raw.size() * sizeof(int32_t), stream));
   check(c.api->stream_sync(c.self, stream));
@@ -68,7 +77,8 @@ std::vector<int32_t> read_ids(const fp8_context &c, const fp8_dispatch_config &c
 void check_ids(const std::vector<int32_t> &ids, int32_t k, int64_t experts) {
   for (size_t i = 0; i < ids.size(); ++i)
     if (ids[i] < -1 || ids[i] >= experts)
-      fail(FP8_ERR_ARGUMENT, "config.expert_ids[%lld, %lld] is %d, it must be -1 or in [0, %lld)", ll(i / k), ll(i % k), ids[i], ll(experts));
+      fail(FP8_ERR_ARGUMENT, "config.expert_ids[%lld, %lld] is %d, it must be -1 or in [0, %lld)", ll(i / k), ll(i % k),
+           ids[i], ll(experts));
 }
 
 // Tables on the host; they become one copy to the plan's memory.
@@ -173,12 +183,13 @@ DispatchSizes dispatch_sizes(const fp8_comm &comm, const fp8_dispatch_config &co
   DispatchSizes s{};
   s.alignment = config.row_alignment ? config.row_alignment : base;
   if (s.alignment < 0 || s.alignment % base)
-    fail(FP8_ERR_ARGUMENT, "config.row_alignment is %d, with %s scales it must be a multiple of %lld", config.row_alignment,
-         scaling_name(scaling), ll(base));
+    fail(FP8_ERR_ARGUMENT, "config.row_alignment is %d, with %s scales it must be a multiple of %lld",
+         config.row_alignment, scaling_name(scaling), ll(base));
   const int64_t k = config.k, experts = config.experts_per_rank;
   int64_t all, ids;
   if (__builtin_mul_overflow(config.max_tokens, size * std::min(k, experts), &all) ||
-      __builtin_mul_overflow(config.max_tokens, size * k, &ids) || all > INT32_MAX - experts * s.alignment || ids > INT32_MAX)
+      __builtin_mul_overflow(config.max_tokens, size * k, &ids) || all > INT32_MAX - experts * s.alignment ||
+      ids > INT32_MAX)
     fail(FP8_ERR_UNSUPPORTED, "config.max_tokens is %lld: %lld ranks x %lld slots of it are more than 2^31 rows",
          ll(config.max_tokens), ll(size), ll(k));
   s.max_sent = config.max_tokens * std::min<int64_t>(k, size);
@@ -189,14 +200,15 @@ DispatchSizes dispatch_sizes(const fp8_comm &comm, const fp8_dispatch_config &co
   return s;
 }
 
-fp8_dispatch_plan *create_plan(const fp8_context &c, fp8_comm &comm, const fp8_dispatch_config &config, fp8_stream stream) {
+fp8_dispatch_plan *create_plan(const fp8_context &c, fp8_comm &comm, const fp8_dispatch_config &config,
+                               fp8_stream stream) {
   check_stream(c, stream);
   if (!c.api->route_copy) fail(FP8_ERR_UNSUPPORTED, "the %s backend has no kernels that route rows", c.api->name);
   const DispatchSizes sizes = dispatch_sizes(comm, config);
   if (!config.memory) fail(FP8_ERR_ARGUMENT, "config.memory is NULL");
   if (config.memory->bytes < sizes.memory)
-    fail(FP8_ERR_ARGUMENT, "config.memory has %llu bytes, %llu are needed", static_cast<unsigned long long>(config.memory->bytes),
-         static_cast<unsigned long long>(sizes.memory));
+    fail(FP8_ERR_ARGUMENT, "config.memory has %llu bytes, %llu are needed",
+         static_cast<unsigned long long>(config.memory->bytes), static_cast<unsigned long long>(sizes.memory));
   if (sizes.memory && (!config.memory->data || reinterpret_cast<uintptr_t>(config.memory->data) % 16))
     fail(FP8_ERR_ARGUMENT, "config.memory.data is %p, it must be aligned to 16 bytes", config.memory->data);
   const int32_t size = comm.ops.size, rank = comm.ops.rank;
@@ -227,7 +239,8 @@ fp8_dispatch_plan *create_plan(const fp8_context &c, fp8_comm &comm, const fp8_d
     ids.assign(config.tokens * config.k, -1);
   }
   plan_sending(p, ids, t, ids_out);
-  const Header own{!wrong.empty(), config.hidden, config.max_tokens, config.k, config.experts_per_rank, sizes.alignment, p.scaling, p.dtype};
+  const Header own{!wrong.empty(),          config.hidden,   config.max_tokens, config.k,
+                   config.experts_per_rank, sizes.alignment, p.scaling,         p.dtype};
   constexpr int64_t fields = sizeof(Header) / sizeof(int64_t);
   std::vector<int64_t> mine(fields + size), all((fields + size) * size);
   std::copy_n(reinterpret_cast<const int64_t *>(&own), fields, mine.begin());
@@ -239,14 +252,16 @@ fp8_dispatch_plan *create_plan(const fp8_context &c, fp8_comm &comm, const fp8_d
     if (theirs[0]) fail(FP8_ERR_COMM, "rank %d has invalid expert_ids", r);
     for (int64_t f = 1; f < fields; ++f)
       if (theirs[f] != all[f])
-        fail(FP8_ERR_COMM, "config.%s is %lld on rank %d, %lld on rank 0: it must be equal on all ranks", kFields[f], ll(theirs[f]), r, ll(all[f]));
+        fail(FP8_ERR_COMM, "config.%s is %lld on rank %d, %lld on rank 0: it must be equal on all ranks", kFields[f],
+             ll(theirs[f]), r, ll(all[f]));
     p.received.push_back(theirs[fields + rank]);
   }
   std::vector<int64_t> out_bytes, in_bytes;
   const int64_t unit = p.k * int64_t{sizeof(int32_t)};
   const std::vector<int64_t> out_at = starts(p.sent, unit, out_bytes), in_at = starts(p.received, unit, in_bytes);
   std::vector<int32_t> ids_in((in_at.back() + in_bytes.back()) / sizeof(int32_t));
-  exchange_host(c, comm, ids_out.data(), out_bytes.data(), out_at.data(), ids_in.data(), in_bytes.data(), in_at.data(), stream);
+  exchange_host(c, comm, ids_out.data(), out_bytes.data(), out_at.data(), ids_in.data(), in_bytes.data(), in_at.data(),
+                stream);
   plan_groups(p, ids_in, sizes.alignment, t);
   // one host array, one copy
   std::vector<int32_t> host;
