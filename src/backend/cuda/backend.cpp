@@ -8,6 +8,7 @@
 #include "device.h"
 #include "fp8/context.h"
 #include "fp8/recipe.h"
+#include "param.h"
 #include "fp8/status.h"
 #include "lt_api.h"
 #include "plan_cache.h"
@@ -260,6 +261,7 @@ ops::BackendApi make_table() {
   t.gemm_workspace = gemm_workspace;
   t.gemm_prepare = gemm_prepare;
   t.gemm = gemm;
+  fill_param(t);
   return t;
 }
 

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows between tokens, packed buffers and expert groups: a block a row.
+#include <algorithm>
+
+#include "device/cuda_api.cuh"
+#include "launch_param.h"
+
+namespace fp8::cuda {
+namespace {
+
+using namespace num;
+
+// ---------------------------------------------------------------- kernels
+
+constexpr int kThreads = 128;
+
+__device__ __forceinline__ int64_t row_offset_of(const ops::Matrix &m, int64_t row) {
+  if (m.lead <= 1) return row * m.lead_stride[0];
+  int64_t offset = 0;
+  for (int i = m.lead - 1; i >= 0; --i) {
+    offset += row % m.lead_shape[i] * m.lead_stride[i];
+    row /= m.lead_shape[i];
+  }
+  return offset;
+}
+
+__global__ void __launch_bounds__(kThreads) copy_row(const __grid_constant__ ops::RouteCopy r, int size) {
+  const int64_t i = blockIdx.x, from = r.index ? r.index[i] : i, bytes = r.dst.codes.cols * size;
+  uint8_t *out = static_cast<uint8_t *>(r.dst.codes.data) + row_offset_of(r.dst.codes, i) * size;
+  const uint8_t *in =
+      from < 0 ? nullptr : static_cast<const uint8_t *>(r.src.codes.data) + row_offset_of(r.src.codes, from) * size;
+  int64_t done = 0;
+  if ((reinterpret_cast<uintptr_t>(out) | reinterpret_cast<uintptr_t>(in)) % 16 == 0) {
+    for (int64_t v = threadIdx.x; v < bytes / 16; v += kThreads)
+      reinterpret_cast<uint4 *>(out)[v] = in ? reinterpret_cast<const uint4 *>(in)[v] : make_uint4(0, 0, 0, 0);
+    done = bytes / 16 * 16;
+  }
+  for (int64_t b = done + threadIdx.x; b < bytes; b += kThreads) out[b] = in ? in[b] : uint8_t(0);
+  const ops::Scale &d = r.dst.scale, &s = r.src.scale;
+  if (!d.dtype) return;
+  const ScaleOf zero = in ? ScaleOf{1.0f, 1.0f, 127} : scale_of(r.dtype, r.rule, 0.0f, r.amax_floor);
+  for (int64_t j = threadIdx.x; j < d.cols; j += kThreads) {
+    const int64_t to = i * d.row_stride + j * d.col_stride, at = from * s.row_stride + j * s.col_stride;
+    if (d.dtype == kF32)
+      static_cast<float *>(d.data)[to] = in ? static_cast<const float *>(s.data)[at] : zero.inverse;
+    else
+      static_cast<uint8_t *>(d.data)[to] = in ? static_cast<const uint8_t *>(s.data)[at] : zero.code;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) combine_row(const __grid_constant__ ops::RouteCombine r) {
+  const int64_t t = blockIdx.x, out = row_offset_of(r.out, t);
+  const int32_t *index = r.index + t * r.k;
+  for (int64_t c = threadIdx.x; c < r.out.cols; c += kThreads) {
+    float sum = 0;
+    for (int64_t j = 0; j < r.k; ++j) {
+      if (index[j] < 0) continue;
+      const float w = r.weight.data
+                          ? static_cast<const float *>(r.weight.data)[t * r.weight.row_stride + j * r.weight.col_stride]
+                          : 1.0f;
+      sum = add_rn(sum,
+                   mul_rn(w, load(r.rows.dtype, r.rows.data, row_offset_of(r.rows, index[j]) + c * r.rows.col_stride)));
+    }
+    store(r.out.dtype, r.out.data, out + c * r.out.col_stride, sum);
+  }
+}
+
+__global__ void __launch_bounds__(ops::kRouteLanes) backward_row(const __grid_constant__ ops::RouteBackward r) {
+  __shared__ float lane[ops::kRouteLanes];
+  const int64_t i = blockIdx.x, out = row_offset_of(r.dst, i), source = r.source[i];
+  if (source < 0) {
+    for (int64_t c = threadIdx.x; c < r.dst.cols; c += blockDim.x)
+      store(r.dst.dtype, r.dst.data, out + c * r.dst.col_stride, 0.0f);
+    return;
+  }
+  const float *weights = static_cast<const float *>(r.weight.data) + source * r.weight.row_stride;
+  const uint32_t slots = uint32_t(r.slots[i]);
+  float w = 0;
+  bool first = true;
+  for (int64_t j = 0; j < r.weight.cols; ++j) {
+    if (!(slots >> j & 1u)) continue;
+    w = first ? weights[j * r.weight.col_stride] : add_rn(w, weights[j * r.weight.col_stride]);
+    first = false;
+  }
+  const int64_t token = row_offset_of(r.tokens, source), expert = r.expert.dtype ? row_offset_of(r.expert, i) : 0;
+  float sum = 0;
+  for (int64_t c = threadIdx.x; c < r.dst.cols; c += ops::kRouteLanes) {
+    const float x = load(r.tokens.dtype, r.tokens.data, token + c * r.tokens.col_stride);
+    store(r.dst.dtype, r.dst.data, out + c * r.dst.col_stride, mul_rn(w, x));
+    if (r.expert.dtype)
+      sum = add_rn(sum, mul_rn(x, load(r.expert.dtype, r.expert.data, expert + c * r.expert.col_stride)));
+  }
+  if (!r.expert.dtype) return;
+  lane[threadIdx.x] = sum;
+  __syncthreads();
+  for (int half = ops::kRouteLanes / 2; half; half /= 2) {
+    if (int(threadIdx.x) < half) lane[threadIdx.x] = add_rn(lane[threadIdx.x], lane[threadIdx.x + half]);
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) r.dot[r.place[i]] = canonical(lane[0]);
+}
+
+__global__ void __launch_bounds__(256) scalar_units(const __grid_constant__ ops::RouteScalar r) {
+  const int64_t n = r.out.rows * r.out.cols;
+  for (int64_t i = blockIdx.x * int64_t{256} + threadIdx.x; i < n; i += gridDim.x * int64_t{256}) {
+    const int32_t at = r.index[i];
+    static_cast<float *>(r.out.data)[i / r.out.cols * r.out.row_stride + i % r.out.cols * r.out.col_stride] =
+        at < 0 ? 0.0f : r.values[at];
+  }
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- launchers
+
+cudaError_t launch_route_copy(const ops::RouteCopy &r, cudaStream_t stream) {
+  if (r.dst.codes.rows == 0) return cudaSuccess;
+  const int size = r.dst.codes.dtype == 7 ? 1 : int(element_size(r.dst.codes.dtype));
+  copy_row<<<static_cast<unsigned>(r.dst.codes.rows), kThreads, 0, stream>>>(r, size);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_route_combine(const ops::RouteCombine &r, cudaStream_t stream) {
+  if (r.out.rows == 0) return cudaSuccess;
+  combine_row<<<static_cast<unsigned>(r.out.rows), kThreads, 0, stream>>>(r);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_route_backward(const ops::RouteBackward &r, cudaStream_t stream) {
+  if (r.dst.rows == 0) return cudaSuccess;
+  backward_row<<<static_cast<unsigned>(r.dst.rows), unsigned(ops::kRouteLanes), 0, stream>>>(r);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_route_scalar(const ops::RouteScalar &r, cudaStream_t stream) {
+  const int64_t n = r.out.rows * r.out.cols;
+  if (n == 0) return cudaSuccess;
+  scalar_units<<<static_cast<unsigned>(std::min<int64_t>((n + 255) / 256, 4096)), 256, 0, stream>>>(r);
+  return cudaGetLastError();
+}
+
+}  // namespace fp8::cuda
