@@ -29,22 +29,23 @@ __global__ void __launch_bounds__(kThreads) copy_row(const __grid_constant__ ops
   uint8_t *out = static_cast<uint8_t *>(r.dst.codes.data) + row_offset_of(r.dst.codes, i) * size;
   const uint8_t *in =
       from < 0 ? nullptr : static_cast<const uint8_t *>(r.src.codes.data) + row_offset_of(r.src.codes, from) * size;
+  const bool here = from >= 0;
   int64_t done = 0;
   if ((reinterpret_cast<uintptr_t>(out) | reinterpret_cast<uintptr_t>(in)) % 16 == 0) {
     for (int64_t v = threadIdx.x; v < bytes / 16; v += kThreads)
-      reinterpret_cast<uint4 *>(out)[v] = in ? reinterpret_cast<const uint4 *>(in)[v] : make_uint4(0, 0, 0, 0);
+      reinterpret_cast<uint4 *>(out)[v] = here ? reinterpret_cast<const uint4 *>(in)[v] : make_uint4(0, 0, 0, 0);
     done = bytes / 16 * 16;
   }
-  for (int64_t b = done + threadIdx.x; b < bytes; b += kThreads) out[b] = in ? in[b] : uint8_t(0);
+  for (int64_t b = done + threadIdx.x; b < bytes; b += kThreads) out[b] = here ? in[b] : uint8_t(0);
   const ops::Scale &d = r.dst.scale, &s = r.src.scale;
   if (!d.dtype) return;
-  const ScaleOf zero = in ? ScaleOf{1.0f, 1.0f, 127} : scale_of(r.dtype, r.rule, 0.0f, r.amax_floor);
+  const ScaleOf zero = here ? ScaleOf{1.0f, 1.0f, 127} : scale_of(r.dtype, r.rule, 0.0f, r.amax_floor);
   for (int64_t j = threadIdx.x; j < d.cols; j += kThreads) {
     const int64_t to = i * d.row_stride + j * d.col_stride, at = from * s.row_stride + j * s.col_stride;
     if (d.dtype == kF32)
-      static_cast<float *>(d.data)[to] = in ? static_cast<const float *>(s.data)[at] : zero.inverse;
+      static_cast<float *>(d.data)[to] = here ? static_cast<const float *>(s.data)[at] : zero.inverse;
     else
-      static_cast<uint8_t *>(d.data)[to] = in ? static_cast<const uint8_t *>(s.data)[at] : zero.code;
+      static_cast<uint8_t *>(d.data)[to] = here ? static_cast<const uint8_t *>(s.data)[at] : zero.code;
   }
 }
 

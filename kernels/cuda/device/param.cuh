@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "device/cuda_api.cuh"
-#include "launch_param.h"
+#include "cuda/launch_param.h"
+#include "cuda_api.cuh"
 
 namespace fp8::cuda {
 

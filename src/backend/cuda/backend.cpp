@@ -8,9 +8,9 @@
 #include "device.h"
 #include "fp8/context.h"
 #include "fp8/recipe.h"
-#include "param.h"
 #include "fp8/status.h"
 #include "lt_api.h"
+#include "param.h"
 #include "plan_cache.h"
 
 #ifndef FP8_BUILD_ID
