@@ -28,8 +28,9 @@ enum fp8_context_flags {
   FP8_CONTEXT_NO_ALLOC =
       1, /**< nothing through the allocator (fp8_buffer_alloc() apart), nothing tensor-sized on the host */
   FP8_CONTEXT_REFERENCE = 2, /**< gemm_ref only: exact block sums, slow, the same bits on every CPU */
-  FP8_CONTEXT_CHECK = 4,     /**< slow checks of contents */
-  FP8_CONTEXT_TUNE = 8       /**< GEMM choice may depend on timing: results may then differ between runs */
+  FP8_CONTEXT_CHECK = 4, /**< slow checks of contents: scales that are read must be finite and positive, a given amax
+not negative and not NaN; each call waits for its stream */
+  FP8_CONTEXT_TUNE = 8   /**< GEMM choice may depend on timing: results may then differ between runs */
 };
 
 /** What fp8_context_query() answers. */

@@ -26,7 +26,7 @@ typedef struct fp8_gemm_args {
   size_t struct_size;     /**< set by FP8_INIT */
   const fp8_qtensor *a;   /**< A, [m, k] on a_side; a and b are both quantized (a legal pair) or both unquantized */
   const fp8_qtensor *b;   /**< B, [n, k] on b_side */
-  const fp8_tensor *bias; /**< optional [n], F32, BF16 or F16; added before the output is rounded */
+  const fp8_tensor *bias; /**< optional [n], F32 or d's dtype; added before the output is rounded */
   fp8_tensor *d;          /**< [m, n], F32, BF16 or F16; must not overlap an operand */
   const fp8_buffer *workspace; /**< fp8_gemm_workspace() bytes; NULL = from the context's allocator, counted */
   uint32_t a_side;             /**< FP8_SIDE_ROW or FP8_SIDE_COL */

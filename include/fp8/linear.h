@@ -118,6 +118,9 @@ FP8_API fp8_status fp8_linear_workspace(const fp8_linear *linear, int64_t rows, 
 FP8_API fp8_status fp8_linear_prepare(const fp8_linear *linear, int64_t rows, uint32_t gemms);
 
 /** y = x . w^T + bias. [shared] [stream]
+ *  A GEMM outside the recipe's coverage reads 16-bit operands in place. An x that is not of its partner's dtype is
+ * rounded once into the workspace (F32, F16 beside BF16); saved_x is then an FP8_SIDE_COPY, since a view needs 16 bits.
+ * In place also means that the leading dimensions of x flatten to one stride; a quantizer takes any.
  *  @param linear the linear
  *  @param args the arguments
  *  @param stream the stream
@@ -126,6 +129,7 @@ FP8_API fp8_status fp8_linear_prepare(const fp8_linear *linear, int64_t rows, ui
 FP8_API fp8_status fp8_linear_forward(const fp8_linear *linear, const fp8_linear_forward_args *args, fp8_stream stream);
 
 /** dx = dy . w, dw = dy^T . x, dbias = column sums of dy: those that are asked for. [shared] [stream]
+ *  Outside the coverage as in forward. dgrad in BF16 needs w in BF16: an FP8-only weight is refused.
  *  @param linear the linear
  *  @param args the arguments
  *  @param stream the stream

@@ -88,9 +88,8 @@ FP8_API fp8_status fp8_dequantize(const fp8_context *c, const fp8_qtensor *q, ui
  *  (@ref numerics). [shared] [stream]
  *  @param c the context
  *  @param r the recipe
- *  @param q has the source side
- *  @param[in,out] other_side described and placed, the other side alone; may be q, with both sides placed (row is the
- * source)
+ *  @param q has the source side: the one that q alone has, else the one that other_side lacks, else row
+ *  @param[in,out] other_side described and placed; may be q
  *  @param workspace fp8_requantize_workspace() bytes; NULL = from the context's allocator, counted
  *  @param stream the stream
  *  @return FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_NO_ALLOC */
@@ -107,7 +106,7 @@ FP8_API fp8_status fp8_requantize(const fp8_context *c, const fp8_recipe *r, con
 FP8_API fp8_status fp8_requantize_workspace(const fp8_context *c, const fp8_recipe *r, const fp8_qtensor *q,
                                             const fp8_qtensor *other_side, uint64_t *bytes);
 
-/** dst[j, i] = src[i, j], elements of 1, 2 or 4 bytes, any strides without zeros. [shared] [stream]
+/** dst[j, i] = src[i, j], elements of 1, 2, 4 or 8 bytes, any strides without zeros. [shared] [stream]
  *  @param c the context
  *  @param src a matrix
  *  @param[out] dst a matrix of the same dtype and swapped shape; must not overlap src
