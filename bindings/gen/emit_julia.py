@@ -50,8 +50,7 @@ def emit(model, banner):
     e = Emitter(model)
     out = [f"# {line}" for line in banner]
     out += ["module LibFP8", "", "# The loader finds the library by this name; FP8.__init__ opens it first where FP8_LIBRARY says so.",
-            'const lib = "libfp8.so.0"', "", "# replaced by the package: turns a failing status into an exception",
-            "check(status::Int32) = status == 0 || error(\"libfp8: status $status\")", ""]
+            'const lib = "libfp8.so.0"', "", "include(\"error.jl\")  # check: a failing status becomes an FP8Error", ""]
     for c in model.constants:
         if not c.name.startswith("FP8_VERSION"):
             out.append(f"const {c.name} = {c.value}")

@@ -5,8 +5,7 @@ module LibFP8
 # The loader finds the library by this name; FP8.__init__ opens it first where FP8_LIBRARY says so.
 const lib = "libfp8.so.0"
 
-# replaced by the package: turns a failing status into an exception
-check(status::Int32) = status == 0 || error("libfp8: status $status")
+include("error.jl")  # check: a failing status becomes an FP8Error
 
 # enum fp8_status_code
 const FP8_OK = Int32(0)

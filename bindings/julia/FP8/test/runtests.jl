@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+using Test
+using FP8
+using FP8: codes, scales, LibFP8
+
+const context = Context(backend = :cpu, threads = 2)
+const state = Ref(UInt32(1))
+function rand32()
+    state[] = state[] * 0x0019660d + 0x3c6ef35f
+    return Float32(state[] >> 8) / 8388608.0f0 - 1.0f0
+end
+values32(dims...) = [rand32() for _ in CartesianIndices(dims)]
+bf16(a) = BFloat16.(a)
+f32(a) = Float32.(a)
+off(a, b) = sqrt(sum(abs2, f32(a) .- f32(b)) / sum(abs2, f32(b)))
+
+@testset "FP8" begin
+    @testset "element types" begin
+        all8 = reinterpret(E4M3, collect(0x00:0xff))
+        for T in (E4M3, E5M2)
+            every = collect(reinterpret(T, collect(0x00:0xff)))
+            library = cast(Float32, every; context = context)
+            @test all(isequal.(library, f32.(every)))
+            x = values32(4096) .* 600
+            @test reinterpret(UInt8, cast(T, x; context = context)) == reinterpret(UInt8, T.(x))
+            @test T(1.0e9) == T(T == E4M3 ? 448 : 57344) && isnan(T(NaN))
+        end
+        x = values32(4096)
+        @test reinterpret(UInt16, cast(BFloat16, x; context = context)) == reinterpret(UInt16, BFloat16.(x))
+        @test length(all8) == 256 && Float32(reinterpret(E8M0, 0x80)) == 2.0f0
+        @test E4M3(1.5) + 1.0f0 === 2.5f0 && sprint(show, E4M3(1.5)) == "E4M3(1.5)"
+    end
+
+    @testset "recipes and errors" begin
+        r = Recipe("blockwise")
+        @test occursin("128x128", string(r)) && Recipe(string(r)) == r && r != Recipe("mx")
+        @test Recipe("block"; scale_rule = LibFP8.FP8_SCALE_FP32) != r
+        @test_throws ArgumentError Recipe("block"; colour = 1)
+        e = try
+            Recipe("brick")
+        catch e
+            e
+        end
+        @test e isa FP8Error && e.status == LibFP8.FP8_ERR_ARGUMENT && occursin("brick", sprint(showerror, e))
+        close(r)
+        close(r)
+        @test !isopen(r)
+        @test_throws ArgumentError string(r)
+    end
+
+    @testset "the column-major rule" begin
+        x = bf16(values32(160, 96))  # C's [96, 160]
+        t = FP8.tensor(x)
+        @test t.data == Ptr{Cvoid}(pointer(x)) && t.shape[1:2] == (96, 160) && t.stride[1:2] == (160, 1)
+        part = FP8.tensor(view(x, 17:32, :))
+        @test part.shape[1:2] == (96, 16) && part.stride[1:2] == (160, 1)
+        @test_throws ArgumentError FP8.tensor(x')
+        @test_throws ArgumentError FP8.tensor(PermutedDimsArray(x, (2, 1)))
+        @test_throws ArgumentError FP8.tensor(rand(ComplexF32, 2, 2))
+        q = quantize(x; recipe = "row", context = context)
+        @test size(q) == (160, 96) && size(codes(q)) == (160, 96) && size(codes(q, :col)) == (96, 160)
+        # a row of C is a column of Julia: one scale for each token
+        @test size(scales(q)) == (96,) && size(scales(q, :col)) == (160,)
+        by_hand = f32(codes(q)) .* reshape(scales(q), 1, 96)
+        @test by_hand == dequantize(q)
+        @test permutedims(f32(codes(q, :col)) .* reshape(scales(q, :col), 1, 160)) == dequantize(q; side = :col)
+        @test vec(amax(x; recipe = "row", context = context)) == vec(maximum(abs.(f32(x)), dims = 1))
+    end
+
+    @testset "quantize: $name" for name in ("tensor", "row", "block", "mx", "mx_w2d")
+        x = bf16(values32(128, 3, 50))
+        stats = zeros(UInt64, 8)
+        q = quantize(x; recipe = name, stats = stats, context = context)
+        @test size(q) == (128, 150) && stats[1] == length(x) && sides(q) == :both
+        for side in (:row, :col)
+            @test 0 < off(dequantize(q; side = side), reshape(f32(x), 128, 150)) < 0.05
+        end
+        @test 28 < measure(reshape(x, 128, 150), q).snr_db < 40
+    end
+
+    @testset "linear: $name" for name in ("none", "tensor", "row", "block", "mx", "mx_w2d")
+        x, w, dy = bf16(values32(256, 2, 48)), values32(256, 64), bf16(values32(64, 2, 48))
+        bias = values32(64)
+        l = Linear(256, 64; recipe = name, context = context)
+        qw = quantize_weight(l, w)
+        y, saved = forward(l, x, qw, bias)
+        dx, dw, dbias = backward(l, dy, qw, saved; dbias = true)
+        x2, dy2 = reshape(f32(x), 256, 96), reshape(f32(dy), 64, 96)
+        limit = name == "none" ? 0.01 : 0.06
+        @test size(y) == (64, 2, 48) && size(dx) == (256, 2, 48)
+        @test off(reshape(y, 64, 96), w' * x2 .+ bias) < limit
+        @test off(reshape(dx, 256, 96), w * dy2) < limit
+        @test off(dw, x2 * dy2') < limit
+        @test off(dbias, vec(sum(dy2, dims = 2))) < 0.01
+        once = copy(dw)
+        backward(l, dy, qw, saved; dx = false, dw = dw, accumulate = true)
+        @test off(dw, 2 .* once) < 1e-5
+        q = quantize(x; recipe = name, context = context)
+        @test reinterpret(UInt16, gemm(q, qw; bias = bias)) == reinterpret(UInt16, reshape(y, 64, 96))
+        @test_throws FP8Error forward(l, bf16(values32(128, 4)), qw)
+    end
+
+    @testset "primary weights: $name" for name in ("none", "tensor", "row", "block", "mx")
+        shapes, masters = [(96, 64), (40, 128)], [values32(96, 64), values32(40, 128)]
+        cuts = [[0, 1000, 6144], [0, 5120, 5120]]  # rank 1 owns nothing of the second
+        ranks = [Params(name, shapes, cuts; rank = r, context = context) for r in 0:1]
+        mine(p) = [vec(m)[owned(p, i)] for (i, m) in enumerate(masters)]
+        parts = map(mine, ranks)
+        foreach(amax!, ranks, parts)
+        if ranks[1].layout.amax_dtype == LibFP8.FP8_DTYPE_F32
+            most = reinterpret(UInt8, max.(reinterpret(Float32, ranks[1].amax), reinterpret(Float32, ranks[2].amax)))
+        else
+            most = max.(ranks[1].amax, ranks[2].amax)
+        end
+        foreach(p -> copyto!(p.amax, most), ranks)
+        foreach(cast!, ranks, parts)
+        full = full_weights(ranks[1])
+        assemble!(full, ranks[1], vcat(ranks[1].shard, ranks[2].shard))
+        for (q, m) in zip(full, masters), side in (:row, :col)
+            whole = quantize(m; recipe = name, role = :weight, copy = true, context = context)
+            @test dequantize(q; side = side) == dequantize(whole; side = side)
+        end
+        comm = local_comms(1)[1]
+        alone = Params(name, shapes, [[0, 6144], [0, 5120]]; context = context)
+        quantize!(alone, comm, map(vec, masters))
+        again = full_weights(alone)
+        gather!(again, alone, comm)
+        @test all(dequantize(a) == dequantize(b) for (a, b) in zip(again, full))
+        @test_throws ArgumentError amax!(alone, [vec(masters[1])])
+    end
+
+    @testset "finalizers and close" begin
+        for _ in 1:200
+            Linear(64, 64; context = context)
+            Recipe("mx")
+        end
+        GC.gc()
+        GC.gc()
+        c = Context(backend = :cpu, threads = 1)
+        l = Linear(64, 32; context = c)
+        close(c)  # the linear holds a reference of its own
+        @test isopen(l) && sprint(show, c) == "Context(closed)"
+        close(l)
+        @test counters(context).quantizations > 0 && occursin("gemm", explain(context))
+    end
+end
