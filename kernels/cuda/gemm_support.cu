@@ -259,4 +259,8 @@ cudaError_t launch_noise(void *dst, int64_t count, int32_t dtype, cudaStream_t s
   return launch(&noise, grid, dim3(256), stream, false, dst, count, dtype);
 }
 
+cudaError_t load_gemm_support() {
+  return load(&pack, &repack<float>, &repack<uint8_t>, &widen, &add_outside, &finish, &swizzle);
+}
+
 }  // namespace fp8::cuda

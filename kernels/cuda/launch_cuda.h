@@ -14,6 +14,11 @@
 
 namespace fp8::cuda {
 
+// Loads every kernel's code on the current device, so that the first launch may be inside a capture.
+cudaError_t load_quantize();
+cudaError_t load_move();
+cudaError_t load_gemm_support();
+
 // Scratch of one quantize call; offsets from an address aligned to 256 bytes.
 struct QuantizeLayout {
   int64_t partials = -1;                 // F32[parts]: TENSOR amax, one a block

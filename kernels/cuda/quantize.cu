@@ -207,4 +207,11 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
   return e;
 }
 
+cudaError_t load_quantize() {
+  cudaError_t e = load_known();
+  for (cudaError_t (*loads)() : {load_block128, load_square128, load_block32, load_square32})
+    if (!e) e = loads();
+  return e;
+}
+
 }  // namespace fp8::cuda

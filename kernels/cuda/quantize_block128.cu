@@ -8,4 +8,6 @@ cudaError_t tiles_block128(const TileArgs &a, bool lean, unsigned grid, cudaStre
   return launch_tiles<kBlock128>(a, lean, grid, stream, false);
 }
 
+cudaError_t load_block128() { return load_tiles<kBlock128>(); }
+
 }  // namespace fp8::cuda

@@ -8,4 +8,6 @@ cudaError_t tiles_block32(const TileArgs &a, bool lean, unsigned grid, cudaStrea
   return launch_tiles<kBlock32>(a, lean, grid, stream, false);
 }
 
+cudaError_t load_block32() { return load_tiles<kBlock32>(); }
+
 }  // namespace fp8::cuda

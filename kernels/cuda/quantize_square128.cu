@@ -8,4 +8,6 @@ cudaError_t tiles_square128(const TileArgs &a, bool lean, unsigned grid, cudaStr
   return launch_tiles<kSquare128>(a, lean, grid, stream, false);
 }
 
+cudaError_t load_square128() { return load_tiles<kSquare128>(); }
+
 }  // namespace fp8::cuda

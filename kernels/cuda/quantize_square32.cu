@@ -8,4 +8,6 @@ cudaError_t tiles_square32(const TileArgs &a, bool lean, unsigned grid, cudaStre
   return launch_tiles<kSquare32>(a, lean, grid, stream, false);
 }
 
+cudaError_t load_square32() { return load_tiles<kSquare32>(); }
+
 }  // namespace fp8::cuda

@@ -31,6 +31,15 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, cudaStream_t str
   return cudaLaunchKernelEx(&config, kernel, P(arguments)...);
 }
 
+// Loads the kernels' code, which otherwise waits for their first launch: too late inside a stream capture.
+template <class... K>
+cudaError_t load(K... kernels) {
+  cudaError_t error = cudaSuccess;
+  cudaFuncAttributes attributes;
+  ((error = error ? error : cudaFuncGetAttributes(&attributes, kernels)), ...);
+  return error;
+}
+
 __device__ __forceinline__ void wait_prior() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

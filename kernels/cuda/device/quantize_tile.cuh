@@ -367,11 +367,21 @@ __global__ void __launch_bounds__(kTileThreads, kLean<Tile> ? 2 : 1)
   }
 }
 
+cudaError_t load_known();
+cudaError_t load_block128();
+cudaError_t load_square128();
+cudaError_t load_block32();
+cudaError_t load_square32();
 cudaError_t tiles_known(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream, bool overlap);
 cudaError_t tiles_block128(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream);
 cudaError_t tiles_square128(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream);
 cudaError_t tiles_block32(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream);
 cudaError_t tiles_square32(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream);
+
+template <int kKind>
+cudaError_t load_tiles() {
+  return load(&quantize_tiles<Bf16Tile, kKind>, &quantize_tiles<WideTile, kKind>);
+}
 
 template <int kKind>
 cudaError_t launch_tiles(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream, bool overlap) {
