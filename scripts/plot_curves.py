@@ -17,7 +17,8 @@ import numpy as np  # noqa: E402
 
 NAMES = {"none": "BF16", "tensor": "TENSOR", "row": "ROW", "block": "BLOCK", "mx": "MX", "mx_w2d": "MX_W2D"}
 COLOURS = {"none": "black", "tensor": "tab:blue", "row": "tab:orange", "block": "tab:green", "mx": "tab:purple",
-           "mx_w2d": "tab:cyan"}
+           "mx_w2d": "tab:cyan", "none+outliers": "dimgray", "mx+outliers": "tab:pink", "mx+wgrad-axis": "tab:red",
+           "tensor+dy-e4m3-tensor": "tab:brown", "mx+floor-outliers": "tab:olive"}
 
 
 def smooth(values, width):
@@ -39,7 +40,12 @@ def read(path):
 def style(run):
     base, _, fault = run.partition("+")
     label = NAMES.get(base, base) + (f" with {fault}" if fault else "")
-    return label, ("tab:red" if fault else COLOURS.get(base))
+    return label, COLOURS.get(run)
+
+
+def baseline(run):
+    """Runs with outlier channels are paired with a baseline that has them too."""
+    return "none+outliers" if run.endswith("outliers") and run != "none+outliers" else "none"
 
 
 def main():
@@ -64,9 +70,9 @@ def main():
             x = np.arange(1, len(values) + 1)
             losses.plot(x, smooth(values, width), color=colour, linewidth=1.6 if run == "none" else 1.0,
                         linestyle="-" if i == 0 else ":", label=label if i == 0 else None)
-        if run == "none":
+        if run.startswith("none"):
             continue
-        paired = [curves[run, seed] - curves["none", seed] for seed in seeds if ("none", seed) in curves]
+        paired = [curves[run, seed] - curves[baseline(run), seed] for seed in seeds]
         if paired:
             difference = smooth(np.mean(paired, axis=0), width)
             gaps.plot(np.arange(1, len(difference) + 1), difference, color=colour, label=label)
@@ -77,7 +83,7 @@ def main():
         gaps.fill_between(x, -spread, spread, color="black", alpha=0.12, linewidth=0, label="BF16, other seeds")
     gaps.axhline(0.0, color="black", linewidth=0.8)
     # The first steps fall from 5.5 and would flatten the rest; a fault may leave the picture, recipes must not.
-    settled = [smooth(v, width)[max(1, steps // 20):] for (run, _), v in curves.items() if np.all(np.isfinite(v))]
+    settled = [smooth(v, width)[max(1, steps // 8):] for (run, _), v in curves.items() if np.all(np.isfinite(v))]
     if settled and all(len(v) for v in settled):
         low, high = min(v.min() for v in settled), max(v.max() for v in settled)
         losses.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))

@@ -6,7 +6,7 @@
 static const char *const names[] = {"", "wgrad-axis", "dy-e4m3-tensor", "floor-outliers"};
 
 enum Fault fault_parse(const char *name) {
-  for (int i = 1; i < 4; ++i)
+  for (int i = 1; i < FAULT_COUNT; ++i)
     if (!strcmp(name, names[i])) return (enum Fault)i;
   return FAULT_NONE;
 }
@@ -21,8 +21,6 @@ void fault_recipe(enum Fault fault, fp8_recipe_config *config) {
 }
 
 float fault_loss_scale(enum Fault fault) { return fault == FAULT_DY_E4M3_TENSOR ? 0x1p-12f : 1.0f; }
-
-float fault_outlier(enum Fault fault) { return fault == FAULT_FLOOR_OUTLIERS ? 16.0f : 1.0f; }
 
 void fault_misread(const fp8_context *context, fp8_qtensor *q, fp8_stream stream) {
   const fp8_tensor *row = &q->row_scale, *col = &q->col_scale;

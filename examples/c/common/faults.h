@@ -4,14 +4,14 @@
 #define EXAMPLE_FAULTS_H
 #include "check.h"
 
-enum Fault { FAULT_NONE, FAULT_WGRAD_AXIS, FAULT_DY_E4M3_TENSOR, FAULT_FLOOR_OUTLIERS };
+enum Fault { FAULT_NONE, FAULT_WGRAD_AXIS, FAULT_DY_E4M3_TENSOR, FAULT_FLOOR_OUTLIERS, FAULT_COUNT };
 
 enum Fault fault_parse(const char *name); /* FAULT_NONE = no such name */
 const char *fault_name(enum Fault fault);
 int32_t fault_preset(enum Fault fault); /* the recipe that it is planted into */
 void fault_recipe(enum Fault fault, fp8_recipe_config *config);
 float fault_loss_scale(enum Fault fault);
-float fault_outlier(enum Fault fault); /* factor on one channel in 32 of the norms' outputs; 1 = none */
+#define FAULT_OUTLIER 16.0f /* factor on one channel in 32 of the norms' outputs, where outliers are asked for */
 
 /* Makes the column side as a careless program would: row codes transposed, row scales as they lie. The scales then run
  * along the wrong axis, and every element meets a foreign one. */

@@ -4,37 +4,46 @@
 #include "../common/clock.h"
 #include "report.h"
 
-static int add(Run *runs, int count, int preset_index, enum Fault fault, uint64_t seed) {
-  static char names[64], titles[64]; /* of the one fault */
-  Run run = {presets[preset_index].name, presets[preset_index].title, presets[preset_index].preset, fault, seed};
-  if (fault != FAULT_NONE) {
-    snprintf(names, sizeof names, "%s+%s", run.name, fault_name(fault));
-    snprintf(titles, sizeof titles, "%s %s", run.title, fault_name(fault));
-    run.name = names;
-    run.title = titles;
+typedef struct Runs {
+  Run *items;
+  int count;
+} Runs;
+
+static void add(Runs *runs, int32_t preset, enum Fault fault, int outliers, uint64_t seed) {
+  static char texts[2][PRESET_COUNT + FAULT_COUNT][64]; /* names and titles of what is more than a preset */
+  const Preset *p = preset_find(preset);
+  Run run = {p->name, p->title, preset, fault, seed, outliers};
+  if (fault != FAULT_NONE || outliers) {
+    const char *what = fault != FAULT_NONE ? fault_name(fault) : "outliers";
+    int slot = fault != FAULT_NONE ? PRESET_COUNT + (int)fault : (int)(p - presets);
+    snprintf(texts[0][slot], sizeof texts[0][slot], "%s+%s", p->name, what);
+    snprintf(texts[1][slot], sizeof texts[1][slot], "%s %s", p->title, what);
+    run.name = texts[0][slot];
+    run.title = texts[1][slot];
   }
-  runs[count] = run;
-  return count + 1;
+  runs->items[runs->count++] = run;
 }
 
 /* The demo: two seeds of the baseline show the noise, one of each recipe is paired with the first. With --seeds every
  * run has that many seeds. */
-static int list_runs(const Options *o, Run *runs) {
-  int count = 0, fault_index = 0;
-  int recipes = 0;
-  for (int i = 1; i < PRESET_COUNT; ++i) {
-    recipes += o->chosen[i];
-    if (o->fault != FAULT_NONE && presets[i].preset == fault_preset(o->fault)) fault_index = i;
-  }
+static void list_runs(const Options *o, Runs *runs) {
   for (int s = 0; s < (o->seeds ? o->seeds : 1); ++s) {
     uint64_t seed = o->seed + (uint64_t)s;
-    count = add(runs, count, 0, FAULT_NONE, seed);
-    if (!o->seeds && (recipes || o->fault)) count = add(runs, count, 0, FAULT_NONE, seed + 1);
+    int before = runs->count;
+    add(runs, FP8_PRESET_NONE, FAULT_NONE, 0, seed);
     for (int i = 1; i < PRESET_COUNT; ++i)
-      if (o->chosen[i]) count = add(runs, count, i, FAULT_NONE, seed);
-    if (fault_index) count = add(runs, count, fault_index, o->fault, seed);
+      if (o->chosen[i]) add(runs, presets[i].preset, FAULT_NONE, 0, seed);
+    for (int f = 1; f < FAULT_COUNT; ++f) {
+      if (!o->faults[f]) continue;
+      int outliers = f == FAULT_FLOOR_OUTLIERS;
+      if (outliers) { /* the setting is not the fault: it has a baseline, and the recipe without the fault */
+        add(runs, FP8_PRESET_NONE, FAULT_NONE, 1, seed);
+        add(runs, fault_preset((enum Fault)f), FAULT_NONE, 1, seed);
+      }
+      add(runs, fault_preset((enum Fault)f), (enum Fault)f, outliers, seed);
+    }
+    if (!o->seeds && runs->count > before + 1) add(runs, FP8_PRESET_NONE, FAULT_NONE, 0, seed + 1);
   }
-  return count;
 }
 
 /* Measures one run of each kind; seconds[i] is then what a step of run i takes, and forwards[i] a validation batch. */
@@ -42,7 +51,7 @@ static void measure(Session *session, const Run *runs, int count, double *second
   fprintf(stderr, "measuring");
   for (int i = 0; i < count; ++i) {
     int same = 0;
-    while (same < i && !(runs[same].preset == runs[i].preset && runs[same].fault == runs[i].fault)) ++same;
+    while (same < i && !run_same_kind(&runs[same], &runs[i])) ++same;
     if (same < i) {
       seconds[i] = seconds[same];
       forwards[i] = forwards[same];
@@ -72,6 +81,17 @@ static void describe(const Session *session, int64_t steps, int runs) {
   fflush(stdout);
 }
 
+/* What ran is part of the result: which implementations, on which instruction set, and why others declined. */
+static void explain(const Session *session) {
+  uint64_t needed;
+  CHECK(fp8_context_explain(session->context, NULL, 0, &needed));
+  char *text = malloc((size_t)needed);
+  REQUIRE(text, "out of memory");
+  CHECK(fp8_context_explain(session->context, text, needed, &needed));
+  printf("\nwhat libfp8 ran:\n%s\n", text);
+  free(text);
+}
+
 int main(int count, char **arguments) {
   Options options;
   Session session;
@@ -79,12 +99,14 @@ int main(int count, char **arguments) {
   double start = seconds_now();
   session_open(&session, &options);
 
-  size_t most = (size_t)(options.seeds ? options.seeds : 1) * (PRESET_COUNT + 2);
+  size_t most = (size_t)(options.seeds ? options.seeds : 1) * (PRESET_COUNT + FAULT_COUNT + 2);
   Run *runs = calloc(most, sizeof *runs);
   Result *results = calloc(most, sizeof *results);
   double *seconds = calloc(2 * most, sizeof *seconds), *forwards = seconds + most;
   REQUIRE(runs && results && seconds, "out of memory");
-  int run_count = list_runs(&options, runs);
+  Runs list = {runs, 0};
+  list_runs(&options, &list);
+  int run_count = list.count;
   measure(&session, runs, run_count, seconds, forwards);
 
   double per_step = 0.0, validation = 0.0;
@@ -106,6 +128,7 @@ int main(int count, char **arguments) {
 
   Report report = {&session, results, run_count, steps};
   report_write(&report);
+  explain(&session);
   printf("took %.0f s\n", seconds_now() - start);
   for (int i = 0; i < run_count; ++i) free(results[i].losses);
   free(results);

@@ -14,10 +14,11 @@ static const char help[] =
     "  --steps N        that many optimizer steps a run, however long they take\n"
     "  --seed S         of initial weights and batches (default 1)\n"
     "  --seeds N        the long comparison: every run with N seeds, paired with BF16 of the same seed\n"
-    "  --fault NAME     also train one recipe with a planted fault, which the table must show:\n"
+    "  --fault LIST     also train recipes with planted faults, which the table must show; all, or some of:\n"
     "                     wgrad-axis        MX, scales of the wgrad operands read along the wrong axis\n"
     "                     dy-e4m3-tensor    TENSOR, dy in E4M3 under one frozen scale, loss scale 2^-12\n"
-    "                     floor-outliers    MX with the OCP floor rule; every run gets outlier channels\n"
+    "                     floor-outliers    MX with the OCP floor rule, where some channels are outliers;\n"
+    "                                       beside it BF16 and MX with the same outliers\n"
     "  --data FILE      text to learn (default: the Perl manual, Debian package perl-doc)\n"
     "  --layers N       default 4          --dim N      default 256 (a multiple of 64)\n"
     "  --seq N          default 128        --batch N    sequences of a micro-batch (default 8)\n"
@@ -34,7 +35,7 @@ __attribute__((noreturn))
 #endif
 static void
 bad(const char *name, const char *value, const char *rule) {
-  fprintf(stderr, "gpt: %s %s: %s (see --help)\n", name, value ? value : "", rule);
+  fprintf(stderr, "gpt: %s%s%s: %s (see --help)\n", name, value ? " " : "", value ? value : "", rule);
   exit(2);
 }
 
@@ -54,6 +55,17 @@ static double real(const char *name, const char *value, double least, double mos
   snprintf(rule, sizeof rule, "a number from %g to %g is needed", least, most);
   if (errno || end == value || *end || !(x >= least && x <= most)) bad(name, value, rule);
   return x;
+}
+
+static void parse_faults(Options *o, const char *value) {
+  char name[32];
+  for (const char *at = value; *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
+    enum Fault fault = fault_parse(name);
+    if (fault == FAULT_NONE && strcmp(name, "all"))
+      bad("--fault", value, "all, wgrad-axis, dy-e4m3-tensor or floor-outliers is needed");
+    for (int f = 1; f < FAULT_COUNT; ++f) o->faults[f] |= fault == FAULT_NONE || (int)fault == f;
+  }
 }
 
 static void set(Options *o, const char *name, const char *value) {
@@ -89,8 +101,7 @@ static void set(Options *o, const char *name, const char *value) {
     o->save_projection = !strcmp(value, "saved");
     if (!o->save_projection && strcmp(value, "passed")) bad(name, value, "passed or saved is needed");
   } else if (!strcmp(name, "--fault")) {
-    o->fault = fault_parse(value);
-    if (o->fault == FAULT_NONE) bad(name, value, "wgrad-axis, dy-e4m3-tensor or floor-outliers is needed");
+    parse_faults(o, value);
   } else {
     bad(name, NULL, "there is no such option");
   }

@@ -18,8 +18,8 @@ typedef struct Options {
   int threads;              /* 0 = all */
   int save_projection; /* the projection keeps an FP8 column side of its own, instead of being passed attention's output
                         */
-  enum Fault fault;
-  const char *data; /* NULL = the Perl manual */
+  int faults[FAULT_COUNT]; /* planted beside the recipes */
+  const char *data;        /* NULL = the Perl manual */
   const char *out;
 } Options;
 

@@ -14,13 +14,26 @@ typedef struct Group {
   double validation, validation_gap, tail_gap, tail_error, validation_error, tokens_per_second, gradient_norm;
 } Group;
 
-static int same_kind(const Run *a, const Run *b) { return a->preset == b->preset && a->fault == b->fault; }
 static int is_baseline(const Run *run) { return run->preset == FP8_PRESET_NONE; }
 
-static const Result *baseline_of(const Report *report, uint64_t seed) {
-  for (int i = 0; i < report->count; ++i)
-    if (is_baseline(&report->results[i].run) && report->results[i].run.seed == seed) return &report->results[i];
-  fail("seed %llu has no baseline", (unsigned long long)seed);
+static const Result *baseline_of(const Report *report, const Run *run) {
+  for (int i = 0; i < report->count; ++i) {
+    const Run *other = &report->results[i].run;
+    if (is_baseline(other) && other->seed == run->seed && other->outliers == run->outliers) return &report->results[i];
+  }
+  fail("%s of seed %llu has no baseline", run->title, (unsigned long long)run->seed);
+}
+
+/* The demo trains the baseline with a seed more than the recipes: that one shows the noise, and pairs with nothing. */
+static int is_paired(const Report *report, const Run *baseline) {
+  int others = 0;
+  for (int i = 0; i < report->count; ++i) {
+    const Run *run = &report->results[i].run;
+    if (is_baseline(run) || run->outliers != baseline->outliers) continue;
+    if (run->seed == baseline->seed) return 1;
+    ++others;
+  }
+  return others == 0;
 }
 
 static double standard_error(double sum, double squares, int n) {
@@ -31,8 +44,9 @@ static Group group_of(const Report *report, const Result *first) {
   Group g = {.first = first};
   double tail[2] = {0, 0}, validation[2] = {0, 0}; /* sums and sums of squares of the gaps */
   for (int i = 0; i < report->count; ++i) {
-    const Result *r = &report->results[i], *b = baseline_of(report, r->run.seed);
-    if (!same_kind(&r->run, &first->run)) continue;
+    const Result *r = &report->results[i], *b = baseline_of(report, &r->run);
+    if (!run_same_kind(&r->run, &first->run)) continue;
+    if (is_baseline(&r->run) && !is_paired(report, &r->run)) continue;
     double tail_gap = r->tail - b->tail, validation_gap = r->validation - b->validation;
     g.seeds += 1;
     g.validation += r->validation;
@@ -51,19 +65,20 @@ static Group group_of(const Report *report, const Result *first) {
   return g;
 }
 
-/* How far seeds of the baseline lie apart: the standard deviation over them, NaN with one. */
-static void baseline_spread(const Report *report, double *tail, double *validation) {
+/* How far seeds of the baseline lie apart: the standard deviation over them, NaN with one. Returns how many. */
+static int baseline_spread(const Report *report, int outliers, double *tail, double *validation) {
   double t[2] = {0, 0}, v[2] = {0, 0};
   int n = 0;
   for (int i = 0; i < report->count; ++i) {
     const Result *r = &report->results[i];
-    if (!is_baseline(&r->run)) continue;
+    if (!is_baseline(&r->run) || r->run.outliers != outliers) continue;
     t[0] += r->tail, t[1] += r->tail * r->tail;
     v[0] += r->validation, v[1] += r->validation * r->validation;
     ++n;
   }
   *tail = standard_error(t[0], t[1], n) * sqrt((double)n);
   *validation = standard_error(v[0], v[1], n) * sqrt((double)n);
+  return n;
 }
 
 static double percent(uint64_t part, uint64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0.0; }
@@ -86,7 +101,7 @@ static const char *verdict(const Result *result, double gap, double error, doubl
 
 static int is_first(const Report *report, int i) {
   for (int j = 0; j < i; ++j)
-    if (same_kind(&report->results[j].run, &report->results[i].run)) return 0;
+    if (run_same_kind(&report->results[j].run, &report->results[i].run)) return 0;
   return 1;
 }
 
@@ -100,7 +115,6 @@ static void gap_cell(Table *t, double gap, double error) {
 static void loss_table(const Report *report, FILE *file) {
   static Table t;
   double tail, validation;
-  baseline_spread(report, &tail, &validation);
   table_begin(&t, 7);
   const char *head[] = {"run", "seeds", "validation loss", "gap to BF16", "gap, last tenth", "verdict", "tokens/s"};
   for (int c = 0; c < 7; ++c) table_cell(&t, "%s", head[c]);
@@ -108,12 +122,13 @@ static void loss_table(const Report *report, FILE *file) {
     if (!is_first(report, i)) continue;
     Group g = group_of(report, &report->results[i]);
     int baseline = is_baseline(&g.first->run);
+    int n = baseline_spread(report, g.first->run.outliers, &tail, &validation);
     table_cell(&t, "%s", g.first->run.title);
     table_cell(&t, "%d", g.seeds);
     table_cell(&t, "%.4f", g.validation);
     if (baseline) {
-      table_cell(&t, isfinite(validation) ? "seeds: sd %.4f" : "-", validation);
-      table_cell(&t, isfinite(tail) ? "seeds: sd %.4f" : "-", tail);
+      table_cell(&t, isfinite(validation) ? "sd of %d seeds %.4f" : "-", n, validation);
+      table_cell(&t, isfinite(tail) ? "sd of %d seeds %.4f" : "-", n, tail);
       table_cell(&t, "baseline");
     } else {
       gap_cell(&t, g.validation_gap, g.validation_error);
@@ -134,7 +149,7 @@ static void memory_table(const Report *report, FILE *file) {
   for (int c = 0; c < 8; ++c) table_cell(&t, "%s", head[c]);
   for (int i = 0; i < report->count; ++i) {
     const Result *r = &report->results[i];
-    if (!is_first(report, i) || r->run.fault != FAULT_NONE) continue;
+    if (!is_first(report, i) || r->run.fault != FAULT_NONE || r->run.outliers) continue;
     const double *b = r->saved.linear;
     table_cell(&t, "%s", r->run.title);
     table_cell(&t, "%.1f", b[QKV]);
@@ -209,7 +224,7 @@ static void write_csv(const Report *report) {
       "projection,"
       "saved_fc1,saved_fc2,weight_bytes,x_underflow,x_saturated,w_underflow,w_saturated,dy_underflow,dy_saturated\n");
   for (int i = 0; i < report->count; ++i) {
-    const Result *r = &report->results[i], *b = baseline_of(report, r->run.seed);
+    const Result *r = &report->results[i], *b = baseline_of(report, &r->run);
     for (int64_t s = 0; s < report->steps; ++s)
       fprintf(curves, "%s,%llu,%lld,%.6g\n", r->run.name, (unsigned long long)r->run.seed, (long long)s + 1,
               r->losses[s]);

@@ -12,6 +12,7 @@ typedef struct Run {
   int32_t preset;
   enum Fault fault;
   uint64_t seed;
+  int outliers; /* some channels of the norms' outputs are amplified: a setting with a baseline of its own */
 } Run;
 
 typedef struct Result {
@@ -33,6 +34,10 @@ typedef struct Session {
   Text text;
   Progress progress;
 } Session;
+
+static inline int run_same_kind(const Run *a, const Run *b) { /* all but the seed */
+  return a->preset == b->preset && a->fault == b->fault && a->outliers == b->outliers;
+}
 
 void session_open(Session *session, const Options *options);
 void session_close(Session *session);
