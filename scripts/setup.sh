@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 source scripts/setup_lib.sh
 
 # Without these nothing can be built or tested.
-need g++ cmake ninja-build pkg-config python3 python3-venv ca-certificates zlib1g-dev libcmocka-dev libhwy-dev
+need g++ make cmake ninja-build pkg-config python3 python3-venv ca-certificates zlib1g-dev libcmocka-dev libhwy-dev
 # "package: what is skipped without it"
 want "libdnnl-dev: the oneDNN module (CPU GEMMs are slower)"
 want "perl-doc: the GPT example's text (give it a file with --data)"
