@@ -20,7 +20,9 @@ mkdir -p $logs
 : >$logs/stages.tsv
 export CTEST_OUTPUT_ON_FAILURE=1
 
-# stage NAME COMMAND...: runs it, notes its wall time, hides its output unless it fails
+failed=""
+# stage NAME COMMAND...: runs it, notes its wall time, hides its output unless it fails. A failed test stage lets the
+# others run; any other ends the script.
 stage() {
   local name=$1 begin=$SECONDS rc=0 log
   shift
@@ -32,7 +34,7 @@ stage() {
   if [ $rc != 0 ]; then
     tail -n 100 "$log"
     printf 'FAILED: %s (all of its output: %s)\n' "$name" "$log"
-    exit $rc
+    case "$name" in test*) failed="$failed, $name" ;; *) exit $rc ;; esac
   fi
 }
 
@@ -57,7 +59,7 @@ if [ $sanitizers = 1 ]; then
     stage "configure $sanitizer" cmake --preset $sanitizer -DPython_EXECUTABLE="$python" -DPython3_EXECUTABLE="$python"
     stage "build $sanitizer" cmake --build build/$sanitizer -j "$jobs"
   done
-  export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+  export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
   export TSAN_OPTIONS=halt_on_error=1
   stage "test asan" ctest_in asan -L '^(unit|capi|golden)$' -LE '^slow$'
   # ThreadSanitizer cannot map its shadow where addresses are too random
@@ -72,5 +74,7 @@ printf 'test release\t%d\n' $((SECONDS - begin)) >>$logs/stages.tsv
 "$python" scripts/budget.py build/release $logs/stages.tsv
 if [ $setup = 1 ]; then sed -n '/NOT AVAILABLE/,$p' .dev/setup-report.txt; fi
 # ctest's own last words, again as the last thing seen
+if [ -n "$failed" ]; then printf 'FAILED above: %s\n' "${failed#, }"; fi
 sed -n '/tests passed,/,$p' $logs/test-release.log | grep -vE '^(Label Time Summary|[A-Za-z_-]+ +=)' || true
+if [ -n "$failed" ] && [ $rc = 0 ]; then rc=1; fi
 exit $rc
