@@ -14,7 +14,9 @@ struct Walk {  // 32 x 32 tiles of a rows x cols matrix, 32 x 8 threads
 
 __device__ __forceinline__ float side_value(const ops::Side &s, int32_t tile_rows, int32_t tile_cols, int64_t r,
                                             int64_t c) {
-  const uint8_t code = static_cast<const uint8_t *>(s.codes.data)[offset_of(s.codes, r) + c * s.codes.col_stride];
+  const int64_t at = offset_of(s.codes, r) + c * s.codes.col_stride;
+  if (!s.scale.data) return num::load(s.codes.dtype, s.codes.data, at);  // unquantized
+  const uint8_t code = static_cast<const uint8_t *>(s.codes.data)[at];
   const float inverse = num::load(s.scale.dtype == num::kF32 ? num::kF32 : num::kE8M0, s.scale.data,
                                   scale_offset(s.scale, tile_rows, tile_cols, r, c));
   return num::dequantize_element(s.codes.dtype, code, inverse);

@@ -121,6 +121,8 @@ cublasStatus_t ask(const Device &dev, const PlanKey &k, LtPlan *plan, cublasLtMa
     if (s == CUBLAS_STATUS_SUCCESS) s = lt.preference_set(&preference, what, &value, sizeof value);
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kLtWorkspace));
+  // split-K sums in FP32 only: a reduction in D's 16-bit type would round more than once
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(k.b_align));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(k.a_align));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(k.d_align));
