@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls with argument structs, taking arrays: what the package's functions use. One C call each, views on the stack,
- * the GIL released around the library's work. */
+/* The calls with argument structs, taking arrays: what the package's functions use. One C call each, views on the
+ * stack, the GIL released around the library's work. */
 #ifndef FP8_CAPI_CALLS_H
 #define FP8_CAPI_CALLS_H
 
@@ -34,7 +34,8 @@ static fp8_tensor *fp8py_in(fp8py_call *call, PyObject *array, const char *name)
   call->count = i + 1;
   ours = call->cuda ? device[0] == 2 || device[0] == 13 : device[0] == 1 || device[0] == 3 || device[0] == 13;
   if (!ours) {
-    PyErr_Format(PyExc_ValueError, "%s lies %s, the context works %s", name, device[0] == 2 ? "on a CUDA device" : "in host memory",
+    PyErr_Format(PyExc_ValueError, "%s lies %s, the context works %s", name,
+                 device[0] == 2 ? "on a CUDA device" : "in host memory",
                  call->cuda ? "on a CUDA device" : "on the CPU");
     call->failed = 1;
     return NULL;
@@ -51,17 +52,16 @@ static PyObject *fp8py_end(fp8py_call *call, fp8_status status) {
   return call->failed ? NULL : fp8py_none();
 }
 
-#define FP8PY_RUN(expression)    \
-  if (!call.failed) {            \
-    Py_BEGIN_ALLOW_THREADS       \
-    status = (expression);       \
-    Py_END_ALLOW_THREADS         \
-  }                              \
+#define FP8PY_RUN(expression)                     \
+  if (!call.failed) {                             \
+    Py_BEGIN_ALLOW_THREADS status = (expression); \
+    Py_END_ALLOW_THREADS                          \
+  }                                               \
   return fp8py_end(&call, status)
 
-static PyObject *call_quantize(const fp8_context *c, const fp8_recipe *r, int only_amax, PyObject *x, fp8_qtensor *q, int role,
-                               PyObject *amax, PyObject *amax_col, PyObject *stats, PyObject *dbias, unsigned int flags,
-                               fp8_stream stream) {
+static PyObject *call_quantize(const fp8_context *c, const fp8_recipe *r, int only_amax, PyObject *x, fp8_qtensor *q,
+                               int role, PyObject *amax, PyObject *amax_col, PyObject *stats, PyObject *dbias,
+                               unsigned int flags, fp8_stream stream) {
   fp8py_call call;
   fp8_quantize_args args;
   fp8_status status = FP8_OK;
@@ -78,7 +78,8 @@ static PyObject *call_quantize(const fp8_context *c, const fp8_recipe *r, int on
   FP8PY_RUN(only_amax ? fp8_amax(c, r, &args, stream) : fp8_quantize(c, r, &args, stream));
 }
 
-static PyObject *call_dequantize(const fp8_context *c, const fp8_qtensor *q, unsigned int side, PyObject *x, fp8_stream stream) {
+static PyObject *call_dequantize(const fp8_context *c, const fp8_qtensor *q, unsigned int side, PyObject *x,
+                                 fp8_stream stream) {
   fp8py_call call;
   fp8_status status = FP8_OK;
   fp8_tensor *view;
@@ -87,7 +88,8 @@ static PyObject *call_dequantize(const fp8_context *c, const fp8_qtensor *q, uns
   FP8PY_RUN(fp8_dequantize(c, q, side, view, stream));
 }
 
-static PyObject *call_cast(const fp8_context *c, PyObject *src, PyObject *scale, int saturate, PyObject *dst, fp8_stream stream) {
+static PyObject *call_cast(const fp8_context *c, PyObject *src, PyObject *scale, int saturate, PyObject *dst,
+                           fp8_stream stream) {
   fp8py_call call;
   fp8_status status = FP8_OK;
   fp8_tensor *from, *by, *to;
@@ -108,8 +110,8 @@ static PyObject *call_transpose(const fp8_context *c, PyObject *src, PyObject *d
   FP8PY_RUN(fp8_transpose(c, from, to, stream));
 }
 
-static PyObject *call_measure(const fp8_context *c, PyObject *x, const fp8_qtensor *q, unsigned int side, PyObject *sums,
-                              fp8_stream stream) {
+static PyObject *call_measure(const fp8_context *c, PyObject *x, const fp8_qtensor *q, unsigned int side,
+                              PyObject *sums, fp8_stream stream) {
   fp8py_call call;
   fp8_status status = FP8_OK;
   fp8_tensor *from, *to;
@@ -119,8 +121,9 @@ static PyObject *call_measure(const fp8_context *c, PyObject *x, const fp8_qtens
   FP8PY_RUN(fp8_measure(c, from, q, side, to, NULL, stream));
 }
 
-static PyObject *call_gemm(const fp8_context *c, const fp8_qtensor *a, unsigned int a_side, const fp8_qtensor *b, unsigned int b_side,
-                           PyObject *bias, PyObject *d, unsigned int flags, int max_sms, fp8_stream stream) {
+static PyObject *call_gemm(const fp8_context *c, const fp8_qtensor *a, unsigned int a_side, const fp8_qtensor *b,
+                           unsigned int b_side, PyObject *bias, PyObject *d, unsigned int flags, int max_sms,
+                           fp8_stream stream) {
   fp8py_call call;
   fp8_gemm_args args;
   fp8_status status = FP8_OK;
@@ -137,9 +140,9 @@ static PyObject *call_gemm(const fp8_context *c, const fp8_qtensor *a, unsigned 
   FP8PY_RUN(fp8_gemm(c, &args, stream));
 }
 
-static PyObject *call_forward(const fp8_context *c, const fp8_linear *linear, PyObject *x, const fp8_qtensor *qx, const fp8_qtensor *w,
-                              PyObject *bias, PyObject *y, fp8_qtensor *saved_x, PyObject *amax_x, PyObject *stats_x,
-                              unsigned int flags, int max_sms, fp8_stream stream) {
+static PyObject *call_forward(const fp8_context *c, const fp8_linear *linear, PyObject *x, const fp8_qtensor *qx,
+                              const fp8_qtensor *w, PyObject *bias, PyObject *y, fp8_qtensor *saved_x, PyObject *amax_x,
+                              PyObject *stats_x, unsigned int flags, int max_sms, fp8_stream stream) {
   fp8py_call call;
   fp8_linear_forward_args args;
   fp8_status status = FP8_OK;
@@ -158,10 +161,10 @@ static PyObject *call_forward(const fp8_context *c, const fp8_linear *linear, Py
   FP8PY_RUN(fp8_linear_forward(linear, &args, stream));
 }
 
-static PyObject *call_backward(const fp8_context *c, const fp8_linear *linear, PyObject *dy, const fp8_qtensor *qdy, const fp8_qtensor *w,
-                               const fp8_qtensor *saved_x, PyObject *x, PyObject *dx, PyObject *dw, PyObject *dbias,
-                               fp8_qtensor *saved_dy, PyObject *amax_dy, PyObject *stats_dy, unsigned int flags, int max_sms,
-                               fp8_stream stream) {
+static PyObject *call_backward(const fp8_context *c, const fp8_linear *linear, PyObject *dy, const fp8_qtensor *qdy,
+                               const fp8_qtensor *w, const fp8_qtensor *saved_x, PyObject *x, PyObject *dx,
+                               PyObject *dw, PyObject *dbias, fp8_qtensor *saved_dy, PyObject *amax_dy,
+                               PyObject *stats_dy, unsigned int flags, int max_sms, fp8_stream stream) {
   fp8py_call call;
   fp8_linear_backward_args args;
   fp8_status status = FP8_OK;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every XLA FFI handler needs: buffers as tensors, attributes, and the contexts, recipes and linears that live as long
-// as the process (XLA gives a handler no life of its own to tie them to).
+// What every XLA FFI handler needs: buffers as tensors, attributes, and the contexts, recipes and linears that live as
+// long as the process (XLA gives a handler no life of its own to tie them to).
 #pragma once
 #include <fp8/fp8.h>
 
@@ -42,18 +42,30 @@ T value(ffi::ErrorOr<T> got) {
 
 inline int32_t dtype_of(ffi::DataType t) {
   switch (t) {
-    case ffi::DataType::F32: return FP8_DTYPE_F32;
-    case ffi::DataType::F16: return FP8_DTYPE_F16;
-    case ffi::DataType::BF16: return FP8_DTYPE_BF16;
-    case ffi::DataType::F8E4M3FN: return FP8_DTYPE_E4M3;
-    case ffi::DataType::F8E5M2: return FP8_DTYPE_E5M2;
-    case ffi::DataType::F8E8M0FNU: return FP8_DTYPE_E8M0;
-    case ffi::DataType::U8: return FP8_DTYPE_U8;
-    case ffi::DataType::S32: return FP8_DTYPE_I32;
-    case ffi::DataType::S64: return FP8_DTYPE_I64;
-    case ffi::DataType::U64: return FP8_DTYPE_U64;
-    case ffi::DataType::F64: return FP8_DTYPE_F64;
-    default: fail("libfp8 has no such element type");
+    case ffi::DataType::F32:
+      return FP8_DTYPE_F32;
+    case ffi::DataType::F16:
+      return FP8_DTYPE_F16;
+    case ffi::DataType::BF16:
+      return FP8_DTYPE_BF16;
+    case ffi::DataType::F8E4M3FN:
+      return FP8_DTYPE_E4M3;
+    case ffi::DataType::F8E5M2:
+      return FP8_DTYPE_E5M2;
+    case ffi::DataType::F8E8M0FNU:
+      return FP8_DTYPE_E8M0;
+    case ffi::DataType::U8:
+      return FP8_DTYPE_U8;
+    case ffi::DataType::S32:
+      return FP8_DTYPE_I32;
+    case ffi::DataType::S64:
+      return FP8_DTYPE_I64;
+    case ffi::DataType::U64:
+      return FP8_DTYPE_U64;
+    case ffi::DataType::F64:
+      return FP8_DTYPE_F64;
+    default:
+      fail("libfp8 has no such element type");
   }
 }
 
@@ -102,8 +114,8 @@ inline const fp8_recipe *recipe_of(const std::string &text) {
   return r;
 }
 
-inline const fp8_linear *linear_of(const fp8_context *c, const std::string &recipe, int64_t in, int64_t out, int32_t input,
-                                   int32_t output) {
+inline const fp8_linear *linear_of(const fp8_context *c, const std::string &recipe, int64_t in, int64_t out,
+                                   int32_t input, int32_t output) {
   const fp8_recipe *r = recipe_of(recipe);
   std::lock_guard<std::mutex> lock(kept().mutex);
   fp8_linear *&linear = kept().linears[{c, recipe, in, out, input, output}];
@@ -137,7 +149,8 @@ class Call {
   ffi::Span<const int64_t> numbers(const char *name) const { return value(attrs_.get<ffi::Span<const int64_t>>(name)); }
   const fp8_recipe *recipe() const { return recipe_of(text("recipe")); }
 
-  // The last result is scratch. It was sized while tracing; where that was for another device, the context's allocator serves.
+  // The last result is scratch. It was sized while tracing; where that was for another device, the context's allocator
+  // serves.
   const fp8_buffer *workspace(uint64_t needed) {
     const ffi::AnyBuffer b = *value(rets_.get<ffi::AnyBuffer>(rets_.size() - 1));
     workspace_.data = b.untyped_data();
@@ -169,7 +182,8 @@ inline void put(fp8_tensor &part, const fp8_tensor &array, const char *what) {
   int64_t want = 1, got = 1;
   for (int i = 0; i < part.ndim; ++i) want *= part.shape[i];
   for (int i = 0; i < array.ndim; ++i) got *= array.shape[i];
-  if (want != got) fail(std::string(what) + " has " + std::to_string(got) + " elements, the recipe gives it " + std::to_string(want));
+  if (want != got)
+    fail(std::string(what) + " has " + std::to_string(got) + " elements, the recipe gives it " + std::to_string(want));
   part.data = array.data;
   check(fp8_tensor_compact(&part));
 }
@@ -235,20 +249,22 @@ struct xla::ffi::CtxDecoding<fp8_jax::DeviceOrdinal> {
 };
 
 // One body, two handlers: NAME_cpu, and NAME_cuda on XLA's stream, which only enqueues and may be captured.
-#define FP8_JAX_HANDLER(NAME, BODY)                                                                                       \
-  static xla::ffi::Error NAME##_run_cpu(xla::ffi::RemainingArgs a, xla::ffi::RemainingRets r, xla::ffi::Dictionary d) {   \
-    return fp8_jax::run(BODY, false, 0, nullptr, a, r, d);                                                                \
-  }                                                                                                                       \
-  static xla::ffi::Error NAME##_run_cuda(void *stream, int32_t device, xla::ffi::RemainingArgs a,                         \
-                                         xla::ffi::RemainingRets r, xla::ffi::Dictionary d) {                             \
-    return fp8_jax::run(BODY, true, device, stream, a, r, d);                                                             \
-  }                                                                                                                       \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(NAME##_cpu, NAME##_run_cpu, xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs()); \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(NAME##_cuda, NAME##_run_cuda,                                                             \
-                                xla::ffi::Ffi::Bind()                                                                     \
-                                    .Ctx<xla::ffi::PlatformStream<void *>>()                                              \
-                                    .Ctx<fp8_jax::DeviceOrdinal>()                                                        \
-                                    .RemainingArgs()                                                                      \
-                                    .RemainingRets()                                                                      \
-                                    .Attrs(),                                                                             \
+#define FP8_JAX_HANDLER(NAME, BODY)                                                               \
+  static xla::ffi::Error NAME##_run_cpu(xla::ffi::RemainingArgs a, xla::ffi::RemainingRets r,     \
+                                        xla::ffi::Dictionary d) {                                 \
+    return fp8_jax::run(BODY, false, 0, nullptr, a, r, d);                                        \
+  }                                                                                               \
+  static xla::ffi::Error NAME##_run_cuda(void *stream, int32_t device, xla::ffi::RemainingArgs a, \
+                                         xla::ffi::RemainingRets r, xla::ffi::Dictionary d) {     \
+    return fp8_jax::run(BODY, true, device, stream, a, r, d);                                     \
+  }                                                                                               \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(NAME##_cpu, NAME##_run_cpu,                                       \
+                                xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());   \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(NAME##_cuda, NAME##_run_cuda,                                     \
+                                xla::ffi::Ffi::Bind()                                             \
+                                    .Ctx<xla::ffi::PlatformStream<void *>>()                      \
+                                    .Ctx<fp8_jax::DeviceOrdinal>()                                \
+                                    .RemainingArgs()                                              \
+                                    .RemainingRets()                                              \
+                                    .Attrs(),                                                     \
                                 {xla::ffi::Traits::kCmdBufferCompatible})

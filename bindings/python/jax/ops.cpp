@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// XLA FFI handlers of the operations. Each takes its arrays in the order of its comment; [x] only if the attribute says so.
+// XLA FFI handlers of the operations. Each takes its arrays in the order of its comment; [x] only if the attribute says
+// so.
 #include "handlers.h"
 
 namespace fp8_jax {
@@ -58,7 +59,8 @@ void amax(Call &call) {
 fp8_qtensor operand(Call &call, const fp8_recipe *r, const char *prefix) {
   const std::string p = prefix;
   const uint32_t side = static_cast<uint32_t>(call.number((p + "side").c_str()));
-  fp8_qtensor q = describe(r, call.number((p + "role").c_str()), call.number((p + "rows").c_str()), call.number((p + "cols").c_str()), side);
+  fp8_qtensor q = describe(r, call.number((p + "role").c_str()), call.number((p + "rows").c_str()),
+                           call.number((p + "cols").c_str()), side);
   bind(q, side, [&] { return call.in(); });
   return q;
 }
@@ -121,7 +123,8 @@ void linear_forward(Call &call) {
   check(fp8_linear_forward(linear, &args, call.stream));
 }
 
-// dy, [w col codes, [w col scales]], [saved codes, saved scales | x], [amax of dy], [dw so far] -> [dx], [dw], [dbias], scratch
+// dy, [w col codes, [w col scales]], [saved codes, saved scales | x], [amax of dy], [dw so far] -> [dx], [dw], [dbias],
+// scratch
 void linear_backward(Call &call) {
   const int64_t mask = call.number("mask"), in = call.number("in_features");
   const fp8_recipe *r = call.recipe();

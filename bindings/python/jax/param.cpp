@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// XLA FFI handlers of primary weights: the three stateless steps. The rank is data (SPMD); masters have the largest shard's size.
+// XLA FFI handlers of primary weights: the three stateless steps. The rank is data (SPMD); masters have the largest
+// shard's size.
 #include "handlers.h"
 
 namespace fp8_jax {

@@ -985,9 +985,8 @@ both grids
  (numerics). [shared] [stream]
  * `c`: the context
  * `r`: the recipe
- * `q`: has the source side
- * `other_side`: described and placed, the other side alone; may be q, with both sides placed (row is the
-source)
+ * `q`: has the source side: the one that q alone has, else the one that other_side lacks, else row
+ * `other_side`: described and placed; may be q
  * `workspace`: fp8_requantize_workspace() bytes; NULL = from the context's allocator, counted
  * `stream`: the stream
  Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_NO_ALLOC
@@ -1017,7 +1016,7 @@ end
 """
     fp8_transpose(c, src, dst, stream)
 
-dst[j, i] = src[i, j], elements of 1, 2 or 4 bytes, any strides without zeros. [shared] [stream]
+dst[j, i] = src[i, j], elements of 1, 2, 4 or 8 bytes, any strides without zeros. [shared] [stream]
  * `c`: the context
  * `src`: a matrix
  * `dst`: a matrix of the same dtype and swapped shape; must not overlap src
@@ -1182,6 +1181,9 @@ end
     fp8_linear_forward(linear, args, stream)
 
 y = x . w^T + bias. [shared] [stream]
+ A GEMM outside the recipe's coverage reads 16-bit operands in place. An x that is not of its partner's dtype is
+rounded once into the workspace (F32, F16 beside BF16); saved_x is then an FP8_SIDE_COPY, since a view needs 16 bits.
+In place also means that the leading dimensions of x flatten to one stride; a quantizer takes any.
  * `linear`: the linear
  * `args`: the arguments
  * `stream`: the stream
@@ -1197,6 +1199,7 @@ end
     fp8_linear_backward(linear, args, stream)
 
 dx = dy . w, dw = dy^T . x, dbias = column sums of dy: those that are asked for. [shared] [stream]
+ Outside the coverage as in forward. dgrad in BF16 needs w in BF16: an FP8-only weight is refused.
  * `linear`: the linear
  * `args`: the arguments
  * `stream`: the stream

@@ -193,7 +193,8 @@ pub type fp8_context_flags = u32;
 pub const FP8_CONTEXT_NO_ALLOC: u32 = 1;
 /// gemm_ref only: exact block sums, slow, the same bits on every CPU
 pub const FP8_CONTEXT_REFERENCE: u32 = 2;
-/// slow checks of contents
+/// slow checks of contents: scales that are read must be finite and positive, a given amax
+/// not negative and not NaN; each call waits for its stream
 pub const FP8_CONTEXT_CHECK: u32 = 4;
 /// GEMM choice may depend on timing: results may then differ between runs
 pub const FP8_CONTEXT_TUNE: u32 = 8;
@@ -601,7 +602,7 @@ pub struct fp8_gemm_args {
     pub a: *const fp8_qtensor,
     /// B, \[n, k\] on b_side
     pub b: *const fp8_qtensor,
-    /// optional \[n\], F32, BF16 or F16; added before the output is rounded
+    /// optional \[n\], F32 or d's dtype; added before the output is rounded
     pub bias: *const fp8_tensor,
     /// \[m, n\], F32, BF16 or F16; must not overlap an operand
     pub d: *mut fp8_tensor,
@@ -1141,9 +1142,8 @@ extern "C" {
     /// (numerics). \[shared\] \[stream\]
     /// * `c`: the context
     /// * `r`: the recipe
-    /// * `q`: has the source side
-    /// * `other_side`: described and placed, the other side alone; may be q, with both sides placed (row is the
-    /// source)
+    /// * `q`: has the source side: the one that q alone has, else the one that other_side lacks, else row
+    /// * `other_side`: described and placed; may be q
     /// * `workspace`: fp8_requantize_workspace() bytes; NULL = from the context's allocator, counted
     /// * `stream`: the stream
     /// Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_NO_ALLOC
@@ -1169,7 +1169,7 @@ extern "C" {
         other_side: *const fp8_qtensor,
         bytes: *mut u64,
     ) -> fp8_status;
-    /// dst\[j, i\] = src\[i, j\], elements of 1, 2 or 4 bytes, any strides without zeros. \[shared\] \[stream\]
+    /// dst\[j, i\] = src\[i, j\], elements of 1, 2, 4 or 8 bytes, any strides without zeros. \[shared\] \[stream\]
     /// * `c`: the context
     /// * `src`: a matrix
     /// * `dst`: a matrix of the same dtype and swapped shape; must not overlap src
@@ -1286,6 +1286,9 @@ extern "C" {
     /// Returns FP8_OK, FP8_ERR_ARGUMENT or FP8_ERR_BACKEND
     pub fn fp8_linear_prepare(linear: *const fp8_linear, rows: i64, gemms: u32) -> fp8_status;
     /// y = x . w^T + bias. \[shared\] \[stream\]
+    /// A GEMM outside the recipe's coverage reads 16-bit operands in place. An x that is not of its partner's dtype is
+    /// rounded once into the workspace (F32, F16 beside BF16); saved_x is then an FP8_SIDE_COPY, since a view needs 16 bits.
+    /// In place also means that the leading dimensions of x flatten to one stride; a quantizer takes any.
     /// * `linear`: the linear
     /// * `args`: the arguments
     /// * `stream`: the stream
@@ -1297,6 +1300,7 @@ extern "C" {
         stream: fp8_stream,
     ) -> fp8_status;
     /// dx = dy . w, dw = dy^T . x, dbias = column sums of dy: those that are asked for. \[shared\] \[stream\]
+    /// Outside the coverage as in forward. dgrad in BF16 needs w in BF16: an FP8-only weight is refused.
     /// * `linear`: the linear
     /// * `args`: the arguments
     /// * `stream`: the stream
