@@ -21,6 +21,31 @@ fp8_status fp8_comm_create_local(int32_t size, fp8_comm **comms) {
   });
 }
 
+fp8_status fp8_comm_create_nccl(void *nccl_comm, fp8_comm **comm) {
+  return guard("fp8_comm_create_nccl", [&] {
+    need(nccl_comm, "nccl_comm");
+    need(comm, "comm");
+    *comm = create_nccl(nccl_comm);
+  });
+}
+
+fp8_status fp8_comm_nccl_id(uint8_t *id) {
+  return guard("fp8_comm_nccl_id", [&] {
+    need(id, "id");
+    nccl_id(id);
+  });
+}
+
+fp8_status fp8_comm_create_nccl_rank(const fp8_context *context, const uint8_t *id, int32_t rank, int32_t size,
+                                     fp8_comm **comm) {
+  return guard("fp8_comm_create_nccl_rank", [&] {
+    need(context, "context");
+    need(id, "id");
+    need(comm, "comm");
+    *comm = create_nccl_rank(*context, id, rank, size);
+  });
+}
+
 fp8_status fp8_comm_query(const fp8_comm *comm, int32_t *rank, int32_t *size, uint32_t *caps) {
   return guard("fp8_comm_query", [&] {
     need(comm, "comm");

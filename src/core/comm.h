@@ -37,6 +37,9 @@ namespace fp8 {
 
 fp8_comm *create_comm(const fp8_comm_ops &ops, const CommExtra &extra = CommExtra{});
 void create_local(int32_t size, fp8_comm **comms);
+void nccl_id(uint8_t *id);
+fp8_comm *create_nccl(void *comm);
+fp8_comm *create_nccl_rank(const fp8_context &c, const uint8_t *id, int32_t rank, int32_t size);
 
 // Collectives on the memory of c's device, staged through the host where the communicator cannot reach it. One rank
 // needs no communicator at all: the callbacks are not called. bytes and offsets: host arrays of `size`.

@@ -96,6 +96,8 @@ void check_config(const fp8_context_config &c) {
 
 }  // namespace
 
+const ops::HostApi &host_api() { return kHost; }
+
 fp8_context *create_context(const fp8_context_config &config) {
   check_config(config);
   Ref<fp8_context> context = Ref<fp8_context>::adopt(new fp8_context);

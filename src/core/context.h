@@ -28,6 +28,7 @@ fp8_context *create_context(const fp8_context_config &config);
 void check(int32_t status);
 // Sets that detail, for callbacks that must not throw; returns status.
 int32_t set_error(int32_t status, int32_t domain, int64_t native_code, const char *message);
+const ops::HostApi &host_api();  // what modules are given
 
 // A CPU context has no streams.
 void check_stream(const fp8_context &c, fp8_stream stream);

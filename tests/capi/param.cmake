@@ -1,6 +1,7 @@
 # Communicators, primary weights, collectives: ranks are threads here.
 fp8_capi_test(all_gather test_all_gather.c)
 fp8_capi_test(comm test_comm.c)
+fp8_capi_test(comm_nccl test_comm_nccl.c)
 fp8_capi_test(dispatch test_dispatch.c)
 fp8_capi_test(dispatch_plan test_dispatch_plan.c)
 fp8_capi_test(param test_param.c)

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators over NCCL, in the CUDA module: borrowed from the caller, or owned and then aborted on a fault. Bytes
+// move as bytes; parts of different sizes are broadcasts in one group.
+#include <chrono>
+#include <new>
+#include <string>
+#include <thread>
+
+#include "comm/nccl_api.h"
+#include "ops/comm.h"
+
+namespace fp8::nccl {
+namespace {
+
+struct State {
+  const Api *api;
+  const ops::HostApi *host;
+  Comm comm;
+  int rank, size, device;
+  bool owned;
+};
+
+int32_t refuse(const ops::HostApi *host, int32_t status, int64_t code, const std::string &text) {
+  return host->set_error(status, code ? FP8_DOMAIN_NCCL : FP8_DOMAIN_LIBRARY, code, text.c_str());
+}
+
+int32_t answer(const State &s, int result, const char *what) {
+  if (result == kSuccess) return FP8_OK;
+  return refuse(s.host, FP8_ERR_COMM, result, std::string("NCCL: ") + what + ": " + s.api->error_string(result));
+}
+
+int32_t answer_cuda(const State &s, cudaError_t e, const char *what) {
+  if (e == cudaSuccess) return FP8_OK;
+  return s.host->set_error(FP8_ERR_BACKEND, FP8_DOMAIN_CUDA, e,
+                           (std::string(what) + ": " + cudaGetErrorString(e)).c_str());
+}
+
+class OnDevice {  // the communicator's device for the length of a call
+ public:
+  explicit OnDevice(int device) {
+    cudaGetDevice(&before_);
+    if (before_ != device) cudaSetDevice(device);
+    changed_ = before_ != device;
+  }
+  ~OnDevice() {
+    if (changed_) cudaSetDevice(before_);
+  }
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+State &state(void *user) { return *static_cast<State *>(user); }
+cudaStream_t stream_of(fp8_stream s) { return static_cast<cudaStream_t>(s); }
+
+int32_t gone(const State &s) {
+  return s.comm ? int32_t{FP8_OK} : refuse(s.host, FP8_ERR_COMM, 0, "NCCL: this communicator was aborted");
+}
+
+int32_t gather_parts(State &s, const void *src, void *dst, const int64_t *bytes, const int64_t *offsets,
+                     cudaStream_t stream) {
+  char *out = static_cast<char *>(dst);
+  bool even = true;
+  for (int r = 0; r < s.size; ++r) even = even && bytes[r] == bytes[0] && offsets[r] == offsets[0] + r * bytes[0];
+  if (even) return answer(s, s.api->all_gather(src, out + offsets[0], bytes[0], kUint8, s.comm, stream), "all_gather");
+  int result = s.api->group_start();
+  for (int r = 0; r < s.size && result == kSuccess; ++r)
+    if (bytes[r])
+      result =
+          s.api->broadcast(r == s.rank ? src : out + offsets[r], out + offsets[r], bytes[r], kUint8, r, s.comm, stream);
+  const int ended = s.api->group_end();
+  return answer(s, result != kSuccess ? result : ended, "all_gather of unequal parts");
+}
+
+fp8_status all_gather(void *user, const void *src, void *dst, const int64_t *bytes, const int64_t *offsets,
+                      fp8_stream stream) {
+  State &s = state(user);
+  if (gone(s)) return FP8_ERR_COMM;
+  OnDevice device(s.device);
+  return gather_parts(s, src, dst, bytes, offsets, stream_of(stream));
+}
+
+fp8_status all_reduce_max(void *user, void *inout, int64_t count, int32_t dtype, fp8_stream stream) {
+  State &s = state(user);
+  if (gone(s)) return FP8_ERR_COMM;
+  OnDevice device(s.device);
+  return answer(s,
+                s.api->all_reduce(inout, inout, count, dtype == FP8_DTYPE_F32 ? kFloat32 : kUint8, kMax, s.comm,
+                                  stream_of(stream)),
+                "all_reduce_max");
+}
+
+fp8_status all_to_all(void *user, const void *src, const int64_t *src_bytes, const int64_t *src_offsets, void *dst,
+                      const int64_t *dst_bytes, const int64_t *dst_offsets, fp8_stream stream) {
+  State &s = state(user);
+  if (gone(s)) return FP8_ERR_COMM;
+  OnDevice device(s.device);
+  int result = s.api->group_start();
+  for (int r = 0; r < s.size && result == kSuccess; ++r) {
+    if (src_bytes[r])
+      result = s.api->send(static_cast<const char *>(src) + src_offsets[r], src_bytes[r], kUint8, r, s.comm,
+                           stream_of(stream));
+    if (dst_bytes[r] && result == kSuccess)
+      result =
+          s.api->receive(static_cast<char *>(dst) + dst_offsets[r], dst_bytes[r], kUint8, r, s.comm, stream_of(stream));
+  }
+  const int ended = s.api->group_end();
+  return answer(s, result != kSuccess ? result : ended, "all_to_all");
+}
+
+fp8_status group_begin(void *user) { return answer(state(user), state(user).api->group_start(), "group_begin"); }
+fp8_status group_end(void *user) { return answer(state(user), state(user).api->group_end(), "group_end"); }
+
+fp8_status status(void *user) {
+  State &s = state(user);
+  if (gone(s)) return FP8_ERR_COMM;
+  int fault = kSuccess;
+  const int result = s.api->async_error(s.comm, &fault);
+  if (result != kSuccess) return answer(s, result, "asking for its state");
+  return fault == kInProgress ? FP8_OK : answer(s, fault, "a call that had been enqueued");
+}
+
+void drop(State &s) {
+  if (s.owned && s.comm) s.api->abort(s.comm);
+  s.comm = nullptr;
+}
+
+int32_t wait(void *user, fp8_stream stream, int64_t timeout_ms) {
+  State &s = state(user);
+  if (gone(s)) return FP8_ERR_COMM;
+  OnDevice device(s.device);
+  const auto begin = std::chrono::steady_clock::now();
+  for (;;) {
+    const cudaError_t e = cudaStreamQuery(stream_of(stream));
+    if (e == cudaSuccess) return status(user);
+    if (e != cudaErrorNotReady) return answer_cuda(s, e, "waiting for the stream");
+    if (status(user) != FP8_OK) {
+      if (s.owned) drop(s);
+      return FP8_ERR_COMM;
+    }
+    const int64_t passed =
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count();
+    if (timeout_ms >= 0 && passed >= timeout_ms) {
+      if (s.owned) drop(s);
+      return refuse(
+          s.host, FP8_ERR_COMM, 0,
+          "NCCL: the stream is not done after " + std::to_string(timeout_ms) + " ms" + (s.owned ? ": aborted" : ""));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+int32_t gather_host(void *user, const void *src, void *dst, int64_t bytes) {
+  State &s = state(user);
+  if (gone(s)) return FP8_ERR_COMM;
+  if (bytes == 0) return FP8_OK;
+  OnDevice device(s.device);
+  char *memory = nullptr;
+  cudaStream_t stream = nullptr;
+  int32_t answered = answer_cuda(s, cudaMalloc(reinterpret_cast<void **>(&memory), bytes * (s.size + 1)),
+                                 "memory for a check across ranks");
+  if (answered == FP8_OK)
+    answered = answer_cuda(s, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+  char *own = memory + bytes * s.size;
+  if (answered == FP8_OK)
+    answered = answer_cuda(s, cudaMemcpyAsync(own, src, bytes, cudaMemcpyDefault, stream), "a copy to the device");
+  if (answered == FP8_OK)
+    answered = answer(s, s.api->all_gather(own, memory, bytes, kUint8, s.comm, stream), "all_gather");
+  if (answered == FP8_OK)
+    answered = answer_cuda(s, cudaMemcpyAsync(dst, memory, bytes * s.size, cudaMemcpyDefault, stream),
+                           "a copy from the device");
+  if (answered == FP8_OK) answered = answer_cuda(s, cudaStreamSynchronize(stream), "waiting for a check across ranks");
+  if (stream) cudaStreamDestroy(stream);
+  if (memory) cudaFree(memory);
+  return answered;
+}
+
+void release(void *user) {
+  State *s = static_cast<State *>(user);
+  OnDevice device(s->device);
+  drop(*s);
+  delete s;
+}
+
+int32_t fill(const ops::HostApi *host, const Api *api, Comm comm, bool owned, ops::CommTable *table) {
+  State *s = new (std::nothrow) State{api, host, comm, 0, 0, 0, owned};
+  if (!s) return refuse(host, FP8_ERR_NO_MEMORY, 0, "the host is out of memory");
+  int result = api->rank(comm, &s->rank);
+  if (result == kSuccess) result = api->count(comm, &s->size);
+  if (result == kSuccess) result = api->device(comm, &s->device);
+  if (result != kSuccess) {
+    const int32_t answered = answer(*s, result, "asking for rank and size");
+    release(s);
+    return answered;
+  }
+  *table = ops::CommTable{};
+  table->ops.struct_size = sizeof table->ops;
+  table->ops.user = s;
+  table->ops.rank = s->rank;
+  table->ops.size = s->size;
+  table->ops.caps = FP8_COMM_DEVICE | FP8_COMM_CAPTURABLE | FP8_COMM_STREAM_ORDERED;
+  table->ops.all_gather = all_gather;
+  table->ops.all_reduce_max = all_reduce_max;
+  table->ops.all_to_all = all_to_all;
+  table->ops.group_begin = group_begin;
+  table->ops.group_end = group_end;
+  table->ops.status = status;
+  table->ops.release = release;
+  table->wait = wait;
+  table->gather_host = gather_host;
+  return FP8_OK;
+}
+
+const Api *find(const ops::HostApi *host, bool loaded_only) {
+  std::string why;
+  const Api *found = api(loaded_only, &why);
+  if (!found) refuse(host, FP8_ERR_BACKEND, 0, "no NCCL: " + why);
+  return found;
+}
+
+int32_t make_id(const ops::HostApi *host, uint8_t *id) {
+  const Api *found = find(host, false);
+  if (!found) return FP8_ERR_BACKEND;
+  Id made{};
+  const int result = found->unique_id(&made);
+  if (result != kSuccess)
+    return refuse(host, FP8_ERR_COMM, result, std::string("NCCL: a unique id: ") + found->error_string(result));
+  for (size_t i = 0; i < sizeof made.bytes; ++i) id[i] = static_cast<uint8_t>(made.bytes[i]);
+  return FP8_OK;
+}
+
+int32_t borrow(const ops::HostApi *host, void *comm, ops::CommTable *table) {
+  const Api *found = find(host, true);
+  return found ? fill(host, found, comm, false, table) : int32_t{FP8_ERR_BACKEND};
+}
+
+int32_t create(const ops::HostApi *host, int32_t device, const uint8_t *id, int32_t rank, int32_t size,
+               ops::CommTable *table) {
+  const Api *found = find(host, false);
+  if (!found) return FP8_ERR_BACKEND;
+  OnDevice current(device);
+  Id given{};
+  for (size_t i = 0; i < sizeof given.bytes; ++i) given.bytes[i] = static_cast<char>(id[i]);
+  Comm comm = nullptr;
+  const int result = found->init_rank(&comm, size, given, rank);
+  if (result != kSuccess)
+    return refuse(host, FP8_ERR_COMM, result, std::string("NCCL: joining the group: ") + found->error_string(result));
+  return fill(host, found, comm, true, table);
+}
+
+}  // namespace
+}  // namespace fp8::nccl
+
+extern "C" __attribute__((visibility("default"))) const fp8::ops::NcclApi *fp8_nccl_table(void) {
+  static const fp8::ops::NcclApi table = {fp8::ops::kBackendAbi, sizeof(fp8::ops::NcclApi), FP8_BUILD_ID,
+                                          fp8::nccl::make_id,    fp8::nccl::borrow,         fp8::nccl::create};
+  return &table;
+}
