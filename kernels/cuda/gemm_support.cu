@@ -260,7 +260,7 @@ cudaError_t launch_noise(void *dst, int64_t count, int32_t dtype, cudaStream_t s
 }
 
 cudaError_t load_gemm_support() {
-  return load(&pack, &repack<float>, &repack<uint8_t>, &widen, &add_outside, &finish, &swizzle);
+  return load_code(&pack, &repack<float>, &repack<uint8_t>, &widen, &add_outside, &finish, &swizzle);
 }
 
 }  // namespace fp8::cuda

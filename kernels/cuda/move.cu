@@ -220,9 +220,9 @@ cudaError_t launch_measure(const ops::Measure &m, void *workspace, cudaStream_t 
 }
 
 cudaError_t load_move() {
-  return load(&dequantize_tiles, &transpose_tiles<uint8_t>, &transpose_tiles<uint16_t>, &transpose_tiles<uint32_t>,
-              &transpose_tiles<uint64_t>, &transpose_bytes, &cast_elements, &measure_tiles, &measure_bands,
-              &measure_total);
+  return load_code(&dequantize_tiles, &transpose_tiles<uint8_t>, &transpose_tiles<uint16_t>, &transpose_tiles<uint32_t>,
+                   &transpose_tiles<uint64_t>, &transpose_bytes, &cast_elements, &measure_tiles, &measure_bands,
+                   &measure_total);
 }
 
 }  // namespace fp8::cuda

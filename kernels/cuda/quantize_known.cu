@@ -142,8 +142,8 @@ cudaError_t tiles_known(const TileArgs &a, bool lean, unsigned grid, cudaStream_
 cudaError_t load_known() {
   const cudaError_t e = load_tiles<kAmaxKnown>();
   return e ? e
-           : load(&amax_tiles<Bf16Tile>, &amax_tiles<WideTile>, &quantize_rows<1>, &quantize_rows<2>, &quantize_rows<4>,
-                  &quantize_rows<8>, &copy_amax, &finish_dbias);
+           : load_code(&amax_tiles<Bf16Tile>, &amax_tiles<WideTile>, &quantize_rows<1>, &quantize_rows<2>,
+                       &quantize_rows<4>, &quantize_rows<8>, &copy_amax, &finish_dbias);
 }
 
 }  // namespace fp8::cuda

@@ -33,7 +33,7 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, cudaStream_t str
 
 // Loads the kernels' code, which otherwise waits for their first launch: too late inside a stream capture.
 template <class... K>
-cudaError_t load(K... kernels) {
+cudaError_t load_code(K... kernels) {
   cudaError_t error = cudaSuccess;
   cudaFuncAttributes attributes;
   ((error = error ? error : cudaFuncGetAttributes(&attributes, kernels)), ...);
