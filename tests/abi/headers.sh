@@ -11,14 +11,14 @@ try() { # COMPILER LANGUAGE STANDARD HEADER EXTRA...
   command -v "$1" >/dev/null || return 0
   local compiler=$1 language=$2 standard=$3 header=$4
   shift 4
-  printf '#include <fp8/%s>\n#include <fp8/%s>\nextern int one_declaration;\n' "$header" "$header" |
+  printf '#include <%s>\n#include <%s>\nextern int one_declaration;\n' "$header" "$header" |
     "$compiler" -x "$language" -std="$standard" "${strict[@]}" "$@" -I"$include" -I"$built" - ||
     { echo "$header: $compiler -std=$standard"; bad=1; }
   count=$((count + 1))
 }
 
-for path in "$include"/fp8/*.h "$built"/fp8/version.h; do
-  header=$(basename "$path")
+for path in "$include"/*/*.h "$built"/fp8/version.h; do
+  header=$(basename "$(dirname "$path")")/$(basename "$path")
   for standard in c99 c11 c17; do
     try gcc c $standard "$header" -Wstrict-prototypes -Wmissing-prototypes
     try clang c $standard "$header" -Wstrict-prototypes -Wdocumentation

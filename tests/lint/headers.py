@@ -3,6 +3,7 @@
 """Rules of the public headers that keep the C ABI bindable: what a compiler accepts and a binding generator gets wrong.
 
 usage: headers.py [INCLUDE_FOLDER]
+Reads the headers of every folder in it.
 """
 import pathlib
 import re
@@ -146,7 +147,7 @@ class Header:
                 self.faults.append(f"{self.path.name}:{number}: {len(line)} columns, 120 at most")
             if "//" in re.sub(r'"[^"]*"|https?://', "", line):
                 self.faults.append(f"{self.path.name}:{number}: // is not a comment in C90, and our headers use /* */")
-        guard = "FP8_" + self.path.name.split(".")[0].upper() + "_H"
+        guard = "FP8_" + self.path.name.split(".")[0].removeprefix("fp8_").upper() + "_H"
         if f"#ifndef {guard}\n#define {guard}\n" not in self.text:
             self.faults.append(f"{self.path.name}: its guard is not {guard}")
         if "FP8_API fp8" in self.code and 'extern "C"' not in self.code:
@@ -161,8 +162,8 @@ class Header:
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "include/fp8")
-    headers = sorted([*folder.glob("*.h"), *folder.glob("*.h.in")])
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "include")
+    headers = sorted([*folder.glob("*/*.h"), *folder.glob("*/*.h.in")])
     faults = [fault for path in headers for fault in Header(path).check()]
     print(*faults, sep="\n")
     print(f"{len(headers)} headers read, {len(faults)} faults")
