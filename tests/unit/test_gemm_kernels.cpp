@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // gemm_ref against the golden family `linear` and against a plain S7 in 64-bit integers; gemm_portable against FP64.
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <thread>
 
 extern "C" {
@@ -369,11 +372,45 @@ void portable_is_close(void **) {
   }
 }
 
+// Rows that lie more than 2^31 elements apart, in memory of which few pages exist.
+void far_rows(void **) {
+  constexpr int64_t kApart = (int64_t{1} << 31) + 4096;
+  const auto reserve = [](int64_t bytes) {
+    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? nullptr : p;
+  };
+  uint8_t *far = static_cast<uint8_t *>(reserve(3 * kApart));
+  float *out = static_cast<float *>(reserve(12 * kApart));
+  if (!far || !out) skip();
+  std::mt19937 rng(8);
+  Operand a, b;
+  a.shape(FP8_DTYPE_E4M3, FP8_SCALING_1X128, 3, 150);
+  b.shape(FP8_DTYPE_E4M3, FP8_SCALING_1X128, 5, 150);
+  fill(a, rng, false), fill(b, rng, false);
+  for (int64_t r = 0; r < 3; ++r) std::copy_n(&a.codes[r * 150], 150, far + r * kApart);
+  const auto want = s7(a, b);
+  std::vector<float> d;
+  Gemm g = gemm_of(a, b, d);
+  g.a.codes = matrix(far, FP8_DTYPE_E4M3, 3, 150, kApart);
+  g.d = matrix(out, FP8_DTYPE_F32, 3, 5, kApart);
+  run(kRef, g);
+  for (int64_t i = 0; i < 15; ++i) assert_int_equal(bits(out[i / 5 * kApart + i % 5]), bits(want[i]));
+  run(kPortable, g);
+  for (int64_t i = 0; i < 15; ++i)
+    assert_true(std::fabs(out[i / 5 * kApart + i % 5] - want[i]) <= 1e-4 * std::fabs(want[i]) + 1);
+  munmap(far, 3 * kApart);
+  munmap(out, 12 * kApart);
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(golden_linear),        cmocka_unit_test(ref_is_s7),
-                              cmocka_unit_test(same_bits_everywhere), cmocka_unit_test(strides_and_last_step),
-                              cmocka_unit_test(unquantized_views),    cmocka_unit_test(portable_is_close)};
+  const CMUnitTest tests[] = {cmocka_unit_test(golden_linear),
+                              cmocka_unit_test(ref_is_s7),
+                              cmocka_unit_test(same_bits_everywhere),
+                              cmocka_unit_test(strides_and_last_step),
+                              cmocka_unit_test(unquantized_views),
+                              cmocka_unit_test(portable_is_close),
+                              cmocka_unit_test(far_rows)};
   return cmocka_run_group_tests_name("gemm_kernels", tests, nullptr, nullptr);
 }

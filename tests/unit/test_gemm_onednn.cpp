@@ -163,6 +163,31 @@ void unquantized(void **) {
   }
 }
 
+// A workspace sized for dense operands serves strided ones or is declined; it is never overrun.
+void short_workspace(void **) {
+  char why[256];
+  for (const ops::GemmImpl &impl : impls) {
+    Operand a, b;
+    a.shape(FP8_DTYPE_E4M3, FP8_SCALING_1X32, 64, 96), b.shape(FP8_DTYPE_E4M3, FP8_SCALING_1X32, 80, 96);
+    std::fill(a.codes.begin(), a.codes.end(), 0x38), std::fill(b.codes.begin(), b.codes.end(), 0x38);
+    std::vector<float> d(64 * 200, -1.0f);
+    Gemm g{};
+    g.a = a.side(), g.b = b.side();
+    g.d = matrix(d.data(), FP8_DTYPE_F32, 64, 80, 80);
+    const uint64_t dense = impl.scratch(impl.self, &g);
+    g.d = matrix(d.data(), FP8_DTYPE_F32, 64, 80, 161, 2);
+    for (const uint64_t size : {uint64_t{0}, dense, impl.scratch(impl.self, &g)}) {
+      std::vector<char> memory(size + 1, 0x5a);
+      g.workspace = memory.data(), g.workspace_bytes = size;
+      const int32_t status = impl.run(impl.self, &g, why, sizeof why);
+      assert_true(memory.back() == 0x5a);
+      assert_true(status == FP8_OK || (status == ops::kDeclined && d[0] == -1.0f));
+      if (size == 0) assert_int_equal(status, ops::kDeclined);
+    }
+    assert_true(d[0] == 96.0f && d[1] == -1.0f && d[63 * 161 + 158] == 96.0f);
+  }
+}
+
 int setup(void **) {
   void *handle = dlopen(FP8_ONEDNN_MODULE, RTLD_NOW | RTLD_LOCAL);
   if (!handle) std::printf("%s\n", dlerror());
@@ -194,6 +219,7 @@ int teardown(void **) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(quantized), cmocka_unit_test(unquantized)};
+  const CMUnitTest tests[] = {cmocka_unit_test(quantized), cmocka_unit_test(unquantized),
+                              cmocka_unit_test(short_workspace)};
   return cmocka_run_group_tests_name("gemm_onednn", tests, setup, teardown);
 }

@@ -26,6 +26,7 @@ class GemmBackend {
 
  private:
   void add_module();
+  int32_t check_workspace(const ops::Gemm &g, uint64_t need) const;
   static uint64_t ref_scratch(void *self, const ops::Gemm *g);
   static int32_t ref_run(void *self, const ops::Gemm *g, char *why, uint64_t bytes);
   static uint64_t portable_scratch(void *self, const ops::Gemm *g);

@@ -224,8 +224,16 @@ int32_t run(void *self, const ops::Gemm *gemm, char *why, uint64_t bytes) {
   // scales folded into the operands where that is exact (always in FP32, whose finish is still cheaper at the end)
   Finish finish = path.half ? Finish::kNone : finish_of(g);
   for (;;) {
-    const auto plan = path.state->plans->get(key_of(path, g, finish));
+    Key key = key_of(path, g, finish);
+    auto plan = path.state->plans->get(key);
     if (!plan->why.empty()) return decline(why, bytes, plan->why.c_str());
+    if (plan->workspace() > g.workspace_bytes) {  // sized for other strides (a linear's is): d apart may need less
+      key.d_row = key.d_dtype = key.bias_dtype = key.accumulate = 0;
+      plan = path.state->plans->get(key);
+      if (!plan->why.empty() || plan->workspace() > g.workspace_bytes) {
+        return decline(why, bytes, "the workspace is smaller than operands with these strides need");
+      }
+    }
     char *at = reinterpret_cast<char *>(aligned(reinterpret_cast<uintptr_t>(g.workspace)));
     const auto take = [&](uint64_t size) {
       char *piece = at;
