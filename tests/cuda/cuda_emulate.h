@@ -148,7 +148,7 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, cudaStream_t, bo
 }
 
 template <class... K>
-cudaError_t load(K...) {
+cudaError_t load_code(K...) {
   return cudaSuccess;
 }
 inline void wait_prior() {}

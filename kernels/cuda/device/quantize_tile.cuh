@@ -380,7 +380,7 @@ cudaError_t tiles_square32(const TileArgs &a, bool lean, unsigned grid, cudaStre
 
 template <int kKind>
 cudaError_t load_tiles() {
-  return load(&quantize_tiles<Bf16Tile, kKind>, &quantize_tiles<WideTile, kKind>);
+  return load_code(&quantize_tiles<Bf16Tile, kKind>, &quantize_tiles<WideTile, kKind>);
 }
 
 template <int kKind>
