@@ -35,8 +35,11 @@ class QTensor:
               context: Context | None = None, stream: int | None = None) -> QTensor:
         """memory for a matrix of this role; copy: an unquantized side gets memory of its own"""
         context, recipe = context or default_context(), as_recipe(recipe)
-        q = capi.fp8_qtensor()
         which = _SIDES[sides]
+        if not context.is_cuda:
+            struct, memory = capi.new_qtensor(context.handle, recipe.handle, _ROLES[role], rows, cols, which | (capi.FP8_SIDE_COPY if copy else 0))
+            return cls(struct, context, recipe, memory)
+        q = capi.fp8_qtensor()
         capi.fp8_recipe_describe(recipe.handle, context.handle, _ROLES[role], rows, cols, which | (capi.FP8_SIDE_COPY if copy else 0), q)
         return cls._placed(q, which, context, recipe, stream)
 
@@ -67,7 +70,7 @@ class QTensor:
     @property
     def nbytes(self) -> int:
         """bytes of memory of its own"""
-        return 0 if self._memory is None else self._memory.nbytes
+        return 0 if self._memory is None else self._memory.nbytes if isinstance(self._memory, (np.ndarray, DeviceArray)) else len(self._memory)
 
     def _part(self, name: str, kind: int):
         t = getattr(self.struct, name)
@@ -149,7 +152,8 @@ def quantize(x, recipe: Recipe | str = "block", role: str = "activation", sides:
     context = context or default_context()
     recipe = as_recipe(recipe)
     if out is None:
-        rows, cols = matrix_shape(x)
+        shape = getattr(x, "shape", ())
+        rows, cols = shape if len(shape) == 2 else matrix_shape(x)
         out = QTensor.empty(recipe, role, rows, cols, sides, copy=copy, context=context, stream=stream)
     capi.call_quantize(context.handle, recipe.handle, 0, x, out.struct, _ROLES[role], amax, amax_col, stats, dbias,
                        capi.FP8_AMAX_GIVEN if amax_given else 0, stream)

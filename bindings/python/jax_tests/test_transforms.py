@@ -165,3 +165,35 @@ def test_persistent_cache_can_hold_the_program(tmp_path, rng):
     params, x = make(rng, "block"), bf16(rng, 32, 64)
     f = lambda: jax.jit(lambda a: loss_of(params, a)).lower(x).as_text()  # noqa: E731
     assert f() == f() and "fp8_linear_forward" in f()
+
+
+def test_flax_layers_in_a_few_lines(rng):
+    """the layers of the documentation"""
+    linen, nnx = pytest.importorskip("flax.linen"), pytest.importorskip("flax.nnx")
+
+    class Dense(linen.Module):
+        features: int
+        recipe: str = "block"
+
+        @linen.compact
+        def __call__(self, x):
+            w = self.param("kernel", linen.initializers.lecun_normal(), (self.features, x.shape[-1]))
+            return fj.linear(x, w, self.param("bias", linen.initializers.zeros, (self.features,)), recipe=self.recipe)
+
+    class NnxDense(nnx.Module):
+        def __init__(self, features_in, features, *, recipe="block", rngs):
+            self.kernel = nnx.Param(jax.random.normal(rngs.params(), (features, features_in)) * features_in**-0.5)
+            self.recipe = recipe
+
+        def __call__(self, x):
+            return fj.linear(x, self.kernel[...], recipe=self.recipe)
+
+    x = bf16(rng, 32, 64)
+    model = Dense(16)
+    params = model.init(jax.random.key(0), x)
+    grads = jax.jit(jax.grad(lambda p: model.apply(p, x).astype(jnp.float32).sum()))(params)["params"]
+    assert grads["kernel"].shape == (16, 64) and grads["kernel"].dtype == jnp.float32 and (grads["bias"] == 32).all()
+    layer = NnxDense(64, 16, rngs=nnx.Rngs(0))
+    grad = nnx.grad(lambda m: m(x).astype(jnp.float32).sum())(layer)
+    want = jax.grad(lambda w: fj.linear(x, w).astype(jnp.float32).sum())(layer.kernel[...])
+    same(jax.tree.leaves(grad)[0], want)

@@ -31,7 +31,7 @@ pub struct Forward<'a, 'b> {
     pub y: Option<&'a mut TensorMut<'b>>,
     /// Takes what backward needs of x, by [`Linear::saved`].
     pub saved_x: Option<&'a mut QTensor>,
-    /// F32[1], recipe "tensor" only: amax of x.
+    /// One F32, recipe "tensor" only: amax of x.
     pub amax_x: Option<&'a mut TensorMut<'b>>,
     /// U64 counters of x, added to.
     pub stats_x: Option<&'a mut TensorMut<'b>>,
