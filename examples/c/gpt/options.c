@@ -23,7 +23,7 @@ static const char help[] =
     "  --layers N       default 4          --dim N      default 256 (a multiple of 64)\n"
     "  --seq N          default 128        --batch N    sequences of a micro-batch (default 8)\n"
     "  --micro N        micro-batches a step (default 2)\n"
-    "  --rate R         peak learning rate (default 2e-3)\n"
+    "  --rate R         peak learning rate (default 1e-3)\n"
     "  --projection W   what the attention projection keeps for backward: passed (default: attention's\n"
     "                   own BF16 output, which is kept anyway) or saved (an FP8 copy beside it)\n"
     "  --threads N      default: all\n"
@@ -111,12 +111,12 @@ void options_parse(Options *options, int count, char **arguments) {
   Options defaults = {.shape = {.layers = 4, .dim = 256, .seq = 128, .batch = 8},
                       .micro_batches = 2,
                       .minutes = 6.0,
-                      .rate = 2e-3f,
+                      .rate = 1e-3f,
                       .seed = 1,
                       .out = "out/gpt"};
   *options = defaults;
   presets_parse("all", options->chosen);
-  for (int i = 1; i < count; ++i) {
+  for (int i = 1; i < count; i += 2) {
     if (!strcmp(arguments[i], "--help") || !strcmp(arguments[i], "-h")) {
       fputs(help, stdout);
       exit(0);
@@ -124,7 +124,6 @@ void options_parse(Options *options, int count, char **arguments) {
     if (i + 1 == count)
       bad(arguments[i], NULL, strncmp(arguments[i], "--", 2) ? "there is no such option" : "a value is needed");
     set(options, arguments[i], arguments[i + 1]);
-    ++i;
   }
   Shape *s = &options->shape;
   if (s->dim % 64) bad("--dim", NULL, "a multiple of 64 is needed: heads are 64 wide");
