@@ -152,6 +152,47 @@ HWY_INLINE void StoreCodes(Pair v, int32_t limit, uint8_t *q) {
   hn::StoreU(hn::DemoteTo(D16(), codes), D16(), reinterpret_cast<uint16_t *>(q));
 }
 
+// Codes of magnitudes that are finite and don't round beyond the largest: EncodeMagnitude's sum, of which the low byte
+// is right. The rounding constant's mantissa carries the bias between exponents; it is even, so ties still go to even.
+template <class F>
+HWY_INLINE VI EncodeTame(VF magnitude) {
+  constexpr int drop = 23 - F::mantissa;
+  constexpr int32_t low = (127 - F::bias + 1) << 23, shift = -(low >> drop) & 0xff;
+  static_assert(shift % 2 == 0, "ties to even");
+  const VI e = hn::Max(hn::And(Bits(magnitude), Int(0x7f800000)), Int(low));
+  const VF t = hn::Add(magnitude, Float(hn::Add(e, Int((drop << 23) + shift))));
+  return hn::Add(Bits(t), hn::ShiftRight<drop>(e));
+}
+
+// x * f for finite x, as codes. Signs and bytes of a pair are handled together.
+template <int32_t T, class F>
+HWY_INLINE void CastTame(const void *p, Pair f, uint8_t *q) {
+  const DI di;
+  Pair a;
+  VI sign;  // at bits 7 and 23
+  if constexpr (T == num::kF32) {
+    const Pair x = LoadPair<T>(p);
+    sign = hn::Or(hn::And(hn::ShiftRight<24>(Bits(x.even)), Int(0x80)),
+                  hn::And(hn::ShiftRight<8>(Bits(x.odd)), Int(0x800000)));
+    a = {Float(Magnitude(Bits(x.even))), Float(Magnitude(Bits(x.odd)))};
+  } else {
+    const VI w = hn::LoadU(di, static_cast<const int32_t *>(p)), m = hn::And(w, Int(0x7fff7fff));
+    sign = hn::And(hn::ShiftRight<8>(w), Int(0x00800080));
+    if constexpr (T == num::kBF16) {
+      a = {Float(hn::ShiftLeft<16>(m)), Float(hn::And(m, Int(0x7fff0000)))};
+    } else {
+      a = {Decode<LaneF16>(hn::And(m, Int(0x7fff))), Decode<LaneF16>(hn::ShiftRight<16>(m))};
+    }
+  }
+  const hn::Repartition<uint16_t, DI> d16;
+  const VI even = EncodeTame<F>(hn::Mul(a.even, f.even)), odd = EncodeTame<F>(hn::Mul(a.odd, f.odd));
+  const auto both = hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(odd)), hn::BitCast(d16, even));
+  const VI codes = hn::Or(hn::And(hn::BitCast(di, both), Int(0x007f007f)), sign);
+  const hn::Repartition<int16_t, DI> di16;
+  const hn::Rebind<uint8_t, decltype(di16)> d8;
+  hn::StoreU(hn::DemoteTo(d8, hn::BitCast(di16, codes)), d8, q);
+}
+
 // One rounding to F32, F16 or BF16.
 template <int32_t T>
 HWY_INLINE void StorePair(Pair v, void *p) {

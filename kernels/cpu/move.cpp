@@ -85,7 +85,8 @@ void cast(const ops::Cast &c, const Parallel &parallel) {
     char *to = direct ? element(d, row, col) : out;
     const int64_t stride = direct ? row_bytes(d) : cols * num::element_size(d.dtype);
     if (!from_fp8 && to_fp8) {
-      ops.cast_rows(x, d.dtype, c.saturate != 0, cols, m, reinterpret_cast<uint8_t *>(to), stride);
+      ops.cast_rows(x, d.dtype, c.saturate ? Range::kSaturate : Range::kOverflow, cols, m,
+                    reinterpret_cast<uint8_t *>(to), stride);
     } else if (from_fp8 && !to_fp8) {
       ops.decode_rows(x, cols, m, d.dtype, to, stride);
     } else {

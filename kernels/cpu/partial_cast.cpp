@@ -144,7 +144,7 @@ void cast_unit(const ops::ParamList &p, const Unit &u, const ops::ParamPiece &ow
       for (int64_t s = 0; s < g.across; ++s)
         m[r * g.across + s] =
             r % g.down ? m[(r - 1) * g.across + s] : multiplier(p, g.first + r / g.down * g.stride + s);
-    tile_ops().cast_rows(x, p.dtype, true, g.seg, m, codes, kTile);
+    tile_ops().cast_rows(x, p.dtype, Range::kSaturate, g.seg, m, codes, kTile);
     store_owned(u, codes, shard + p.row_part + own.row_at);
   }
   if (both && (p.sides & 2)) {
@@ -152,7 +152,7 @@ void cast_unit(const ops::ParamList &p, const Unit &u, const ops::ParamPiece &ow
     for (int64_t g = 0; g < tiles(u.rows, group); ++g)
       for (int64_t c = 0; c < u.cols; ++c)
         m[g * u.cols + c] = multiplier(p, u.item.amax_col + (u.col0 + c) * stride + (tc ? u.row0 / tc + g : 0));
-    tile_ops().cast_cols(x, p.dtype, group, m, codes, kTile);
+    tile_ops().cast_cols(x, p.dtype, Range::kSaturate, group, m, codes, kTile);
     store_owned(u, codes, shard + p.col_part + own.col_at);
   }
 }

@@ -2,6 +2,8 @@
 // One quantize call: an amax pass where a scale reaches beyond a tile (TENSOR, ROW), then one pass over tiles that
 // reads x once and writes both sides, scales, counts and column sums.
 #pragma once
+#include <atomic>
+
 #include "cpu/access.h"
 
 namespace fp8::cpu {
@@ -51,8 +53,13 @@ class QuantizeRun {
   void cast_part(const Part &p, TileScratch &scratch) const;
   void put(const ops::Matrix &out, int64_t row, int64_t col, int64_t rows, int64_t cols, const uint8_t *codes) const;
   void cast_side(const SideRun &side, const Part &p, TileScratch &scratch) const;
-  const float *row_multipliers(const SideRun &side, const Part &p, int64_t *seg, TileScratch &scratch) const;
-  const float *col_multipliers(const SideRun &side, const Part &p, int64_t *group, TileScratch &scratch) const;
+  // *finite: every element that the amaxes were taken from is
+  const float *row_multipliers(const SideRun &side, const Part &p, int64_t *seg, bool *finite,
+                               TileScratch &scratch) const;
+  const float *col_multipliers(const SideRun &side, const Part &p, int64_t *group, bool *finite,
+                               TileScratch &scratch) const;
+  void finish_line(const SideRun &side, int64_t i, int64_t j, int64_t n, const float *amax, float *m) const;
+  Range range(const SideRun &side, bool finite) const;
   float finish(const SideRun &side, int64_t i, int64_t j,
                float amax) const;  // tile (i, j) of x: amax out, scale out -> m
   void add_stats(const SideRun &side, const uint64_t *stats) const;
@@ -64,7 +71,8 @@ class QuantizeRun {
   SideRun row_, col_;
   bool mirror_;  // the column side is the exact transpose of the row side
   bool square_;
-  bool stream_;  // the outputs are larger than caches
+  bool stream_;                             // the outputs are larger than caches
+  mutable std::atomic<bool> finite_{true};  // as far as the amax pass saw
   uint64_t bytes_;
   float *dbias_;  // [bands][cols]
 };

@@ -27,36 +27,53 @@ void QuantizeRun::amax_part(const Part &p, TileScratch &scratch) const {
 
 void QuantizeRun::amax_side(const SideRun &s, const Part &p, TileScratch &scratch) const {
   int64_t unused;
+  bool finite;
   if (!s.global) {  // amax only
     if (s.along_rows()) {
-      row_multipliers(s, p, &unused, scratch);
+      row_multipliers(s, p, &unused, &finite, scratch);
     } else {
-      col_multipliers(s, p, &unused, scratch);
+      col_multipliers(s, p, &unused, &finite, scratch);
     }
-  } else if (s.along_rows()) {
-    ops_.amax_rows(p.x, p.x.cols, scratch.amax);
+    return;
+  }
+  if (s.along_rows()) {
+    finite = ops_.amax_rows(p.x, p.x.cols, scratch.amax);
     if (s.scaling == num::kTensor) {
       atomic_max(s.table, largest(scratch.amax, p.x.rows));
     } else {
       for (int64_t r = 0; r < p.x.rows; ++r) atomic_max(s.table + p.row + r, scratch.amax[r]);
     }
   } else {
-    ops_.amax_cols(p.x, p.x.rows, scratch.amax);
+    finite = ops_.amax_cols(p.x, p.x.rows, scratch.amax);
     for (int64_t c = 0; c < p.x.cols; ++c) atomic_max(s.table + p.col + c, scratch.amax[c]);
   }
+  if (!finite) finite_.store(false, std::memory_order_relaxed);
 }
 
-const float *QuantizeRun::row_multipliers(const SideRun &s, const Part &p, int64_t *seg, TileScratch &scratch) const {
+// A scale made from the amax of finite elements never lets one overflow, but for the floor rule's.
+Range QuantizeRun::range(const SideRun &s, bool finite) const {
+  const bool given = s.given || (mirror_ && col_.given);
+  return finite && !given && s.rule != num::kRuleE8m0Floor ? Range::kTame : Range::kSaturate;
+}
+
+const float *QuantizeRun::row_multipliers(const SideRun &s, const Part &p, int64_t *seg, bool *finite,
+                                          TileScratch &scratch) const {
   const int64_t rows = p.x.rows, cols = p.x.cols;
   if (s.global) {
     *seg = cols;
+    *finite = finite_.load(std::memory_order_relaxed);
     if (s.scaling == num::kRow) return s.table + p.row;
     std::fill(scratch.m, scratch.m + rows, s.table[0]);
     return scratch.m;
   }
   *seg = s.tile_cols();
   const int64_t segs = ceil_div(cols, *seg), height = s.tile_rows();
-  ops_.amax_rows(p.x, *seg, scratch.amax);
+  *finite = ops_.amax_rows(p.x, *seg, scratch.amax);
+  if (height == 1) {
+    for (int64_t r = 0; r < rows; ++r)
+      finish_line(s, p.row + r, p.col / *seg, segs, scratch.amax + r * segs, scratch.m + r * segs);
+    return scratch.m;
+  }
   for (int64_t r0 = 0; r0 < rows; r0 += height) {
     const int64_t end = std::min(rows, r0 + height);
     for (int64_t k = 0; k < segs; ++k) {
@@ -69,18 +86,41 @@ const float *QuantizeRun::row_multipliers(const SideRun &s, const Part &p, int64
   return scratch.m;
 }
 
-const float *QuantizeRun::col_multipliers(const SideRun &s, const Part &p, int64_t *group, TileScratch &scratch) const {
+const float *QuantizeRun::col_multipliers(const SideRun &s, const Part &p, int64_t *group, bool *finite,
+                                          TileScratch &scratch) const {
   const int64_t rows = p.x.rows, cols = p.x.cols;
   if (s.global) {  // ROW
     *group = rows;
+    *finite = finite_.load(std::memory_order_relaxed);
     return s.table + p.col;
   }
   *group = s.tile_rows();
-  ops_.amax_cols(p.x, *group, scratch.amax);
+  *finite = ops_.amax_cols(p.x, *group, scratch.amax);
   for (int64_t g = 0; g < ceil_div(rows, *group); ++g)
-    for (int64_t c = 0; c < cols; ++c)
-      scratch.m[g * cols + c] = finish(s, p.row / *group + g, p.col + c, scratch.amax[g * cols + c]);
+    finish_line(s, p.row / *group + g, p.col, cols, scratch.amax + g * cols, scratch.m + g * cols);
   return scratch.m;
+}
+
+// Tiles (i, j), (i, j + 1), ... of x. The usual case without the questions that `finish` asks of each.
+void QuantizeRun::finish_line(const SideRun &s, int64_t i, int64_t j, int64_t n, const float *amax, float *m) const {
+  const ops::Scale &v = s.s->side.scale;
+  if (s.given || mirror_ || s.s->amax.data || q_.amax_only || !v.data) {
+    for (int64_t k = 0; k < n; ++k) m[k] = finish(s, i, j + k, amax[k]);
+    return;
+  }
+  const int64_t first = s.is_col ? scale_index(v, j, i) : scale_index(v, i, j);
+  const int64_t step = s.is_col ? v.row_stride : v.col_stride;
+  const bool wide = v.dtype == num::kF32, e4m3 = s.dtype == num::kE4M3;
+  for (int64_t k = 0; k < n; ++k) {
+    const num::ScaleOf scale = e4m3 ? num::scale_of<num::E4M3>(s.rule, amax[k], q_.amax_floor)
+                                    : num::scale_of<num::E5M2>(s.rule, amax[k], q_.amax_floor);
+    if (wide) {
+      static_cast<float *>(v.data)[first + k * step] = scale.inverse;
+    } else {
+      static_cast<uint8_t *>(v.data)[first + k * step] = scale.code;
+    }
+    m[k] = scale.multiplier;
+  }
 }
 
 void QuantizeRun::add_stats(const SideRun &s, const uint64_t *stats) const {
@@ -103,12 +143,14 @@ void QuantizeRun::cast_side(const SideRun &s, const Part &p, TileScratch &scratc
   const int64_t rows = p.x.rows, cols = p.x.cols;
   const bool by_row = s.along_rows();
   int64_t run;
-  const float *m = by_row ? row_multipliers(s, p, &run, scratch) : col_multipliers(s, p, &run, scratch);
+  bool finite;
+  const float *m =
+      by_row ? row_multipliers(s, p, &run, &finite, scratch) : col_multipliers(s, p, &run, &finite, scratch);
   // codes are made compact: rows of the outputs may all fall into the same few sets of a cache
   if (by_row) {
-    ops_.cast_rows(p.x, s.dtype, true, run, m, scratch.codes, cols);
+    ops_.cast_rows(p.x, s.dtype, range(s, finite), run, m, scratch.codes, cols);
   } else {
-    ops_.cast_cols(p.x, s.dtype, run, m, scratch.codes, cols);
+    ops_.cast_cols(p.x, s.dtype, range(s, finite), run, m, scratch.codes, cols);
   }
   if (s.s->stats.data || (mirror_ && col_.s->stats.data)) {
     uint64_t stats[num::kStats] = {};

@@ -14,15 +14,19 @@ struct Tile {
   int64_t ahead = 0;  // bytes to prefetch beyond each row's end: the next tile's
 };
 
+// What is known of x * m. kTame: nothing is NaN or Inf, nothing rounds beyond the format's largest value.
+enum class Range : int32_t { kSaturate, kOverflow, kTame };
+
 // `seg`: columns that share a row's multiplier, rows_m is [rows][ceil(cols / seg)].
 // `group`: rows that share a column's multiplier, cols_m is [ceil(rows / group)][cols].
 struct TileOps {
   const char *name;
-  void (*amax_rows)(const Tile &x, int64_t seg, float *amax);    // [rows][segs], overwritten
-  void (*amax_cols)(const Tile &x, int64_t group, float *amax);  // [groups][cols], overwritten
-  void (*cast_rows)(const Tile &x, int32_t dtype, bool saturate, int64_t seg, const float *m, uint8_t *q,
+  // [rows][segs] and [groups][cols], overwritten; true when all elements are finite
+  bool (*amax_rows)(const Tile &x, int64_t seg, float *amax);
+  bool (*amax_cols)(const Tile &x, int64_t group, float *amax);
+  void (*cast_rows)(const Tile &x, int32_t dtype, Range range, int64_t seg, const float *m, uint8_t *q, int64_t stride);
+  void (*cast_cols)(const Tile &x, int32_t dtype, Range range, int64_t group, const float *m, uint8_t *q,
                     int64_t stride);
-  void (*cast_cols)(const Tile &x, int32_t dtype, int64_t group, const float *m, uint8_t *q, int64_t stride);
   void (*count_rows)(const Tile &x, int32_t dtype, int64_t seg, const float *m, uint64_t *stats);
   void (*count_cols)(const Tile &x, int32_t dtype, int64_t group, const float *m, uint64_t *stats);
   void (*add_cols)(const Tile &x, float *sums);  // sums[c] += x[0][c], then x[1][c], ...

@@ -27,25 +27,38 @@ void each_col(const Tile &x, int64_t group, Body &&body) {
     for (int64_t c = 0; c < x.cols; ++c) body(r, c, at(x, r, c), r / group * x.cols + c);
 }
 
-void amax_rows(const Tile &x, int64_t seg, float *amax) {
+bool amax_rows(const Tile &x, int64_t seg, float *amax) {
   const int64_t n = x.rows * pieces(x.cols, seg);
   for (int64_t i = 0; i < n; ++i) amax[i] = 0;
-  each_row(x, seg, [&](int64_t, int64_t, float v, int64_t i) { amax[i] = amax_step(amax[i], v); });
+  bool finite = true;
+  each_row(x, seg, [&](int64_t, int64_t, float v, int64_t i) {
+    amax[i] = amax_step(amax[i], v);
+    finite &= (bits_of(v) & kF32Abs) < kF32Inf;
+  });
+  return finite;
 }
-void amax_cols(const Tile &x, int64_t group, float *amax) {
+bool amax_cols(const Tile &x, int64_t group, float *amax) {
   const int64_t n = pieces(x.rows, group) * x.cols;
   for (int64_t i = 0; i < n; ++i) amax[i] = 0;
-  each_col(x, group, [&](int64_t, int64_t, float v, int64_t i) { amax[i] = amax_step(amax[i], v); });
+  bool finite = true;
+  each_col(x, group, [&](int64_t, int64_t, float v, int64_t i) {
+    amax[i] = amax_step(amax[i], v);
+    finite &= (bits_of(v) & kF32Abs) < kF32Inf;
+  });
+  return finite;
 }
 
-void cast_rows(const Tile &x, int32_t dtype, bool saturate, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
+void cast_rows(const Tile &x, int32_t dtype, Range range, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
+  const bool saturate = range != Range::kOverflow;
   each_row(x, seg, [&](int64_t r, int64_t c, float v, int64_t i) {
     q[r * stride + c] = encode_fp8(dtype, mul_rn(v, m[i]), saturate);
   });
 }
-void cast_cols(const Tile &x, int32_t dtype, int64_t group, const float *m, uint8_t *q, int64_t stride) {
-  each_col(x, group,
-           [&](int64_t r, int64_t c, float v, int64_t i) { q[r * stride + c] = encode_fp8(dtype, mul_rn(v, m[i])); });
+void cast_cols(const Tile &x, int32_t dtype, Range range, int64_t group, const float *m, uint8_t *q, int64_t stride) {
+  const bool saturate = range != Range::kOverflow;
+  each_col(x, group, [&](int64_t r, int64_t c, float v, int64_t i) {
+    q[r * stride + c] = encode_fp8(dtype, mul_rn(v, m[i]), saturate);
+  });
 }
 
 void count(int32_t dtype, float v, float m, uint64_t *stats) {

@@ -65,55 +65,109 @@ HWY_INLINE float Value(Raw<T> bits) {
 
 template <int32_t T, class D>
 HWY_INLINE hn::Vec<D> RawMagnitude(D d, hn::Vec<D> v) {
-  const auto a = hn::And(v, hn::Set(d, kAbsBits<T>));
-  return hn::IfThenZeroElse(hn::Gt(a, hn::Set(d, kInfBits<T>)), a);
+  return hn::And(v, hn::Set(d, kAbsBits<T>));
+}
+template <int32_t T>
+HWY_INLINE Raw<T> RawAt(const char *line, int64_t i) {
+  return reinterpret_cast<const Raw<T> *>(line)[i] & kAbsBits<T>;
 }
 
+// max of v over 128-bit blocks, in the lowest block
+template <class D>
+HWY_INLINE hn::Vec<hn::CappedTag<int32_t, 4>> FoldBlocks(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    return FoldBlocks(half, hn::Max(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  } else {
+    (void)d;
+    return v;
+  }
+}
+
+// Greatest magnitudes of n elements as one vector of 32-bit lanes; n is a multiple of a vector's. NaN is the greatest.
 template <int32_t T>
-HWY_INLINE float AmaxLine(const char *line, int64_t n) {
+HWY_INLINE VI RawMax(const char *line, int64_t n) {
   const hn::ScalableTag<Raw<T>> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const Raw<T> *p = reinterpret_cast<const Raw<T> *>(line);
-  auto a = hn::Zero(d), b = a;
-  int64_t i = 0;
+  auto a = RawMagnitude<T>(d, hn::LoadU(d, p)), b = a;
+  int64_t i = lanes;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
     a = hn::Max(a, RawMagnitude<T>(d, hn::LoadU(d, p + i)));
     b = hn::Max(b, RawMagnitude<T>(d, hn::LoadU(d, p + i + lanes)));
   }
-  if (i + lanes <= n) {
-    a = hn::Max(a, RawMagnitude<T>(d, hn::LoadU(d, p + i)));
-    i += lanes;
-  }
+  if (i < n) a = hn::Max(a, RawMagnitude<T>(d, hn::LoadU(d, p + i)));
   a = hn::Max(a, b);
-  Raw<T> most = 0;
   if constexpr (T == num::kF32) {
-    most = hn::GetLane(hn::MaxOfLanes(d, a));
-  } else {  // adjacent halves as 32-bit lanes
-    const DI di;
-    const auto w = hn::BitCast(di, a);
-    const auto m = hn::Max(hn::ShiftRight<16>(w), hn::And(w, hn::Set(di, 0xffff)));
-    most = static_cast<Raw<T>>(hn::GetLane(hn::MaxOfLanes(di, m)));
+    return a;
+  } else {  // adjacent halves
+    const VI w = hn::BitCast(DI(), a);
+    return hn::Max(hn::ShiftRight<16>(w), hn::And(w, Int(0xffff)));
   }
-  for (; i < n; ++i) {
-    const Raw<T> v = p[i] & kAbsBits<T>;
+}
+
+// Four of RawMax's vectors to their four maxima.
+HWY_INLINE void MaxOfFour(VI a, VI b, VI c, VI d, int32_t *out) {
+  const DI di;
+  const hn::Repartition<int64_t, DI> d64;
+  const VI ab = hn::Max(hn::InterleaveLower(di, a, b), hn::InterleaveUpper(di, a, b));
+  const VI cd = hn::Max(hn::InterleaveLower(di, c, d), hn::InterleaveUpper(di, c, d));
+  const auto low = hn::InterleaveLower(d64, hn::BitCast(d64, ab), hn::BitCast(d64, cd));
+  const auto high = hn::InterleaveUpper(d64, hn::BitCast(d64, ab), hn::BitCast(d64, cd));
+  const hn::CappedTag<int32_t, 4> d4;
+  hn::StoreU(FoldBlocks(di, hn::Max(hn::BitCast(di, low), hn::BitCast(di, high))), d4, out);
+}
+
+// Any length; NaN ignored.
+template <int32_t T>
+float AmaxLine(const char *line, int64_t n, bool *finite) {
+  Raw<T> most = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const Raw<T> v = RawAt<T>(line, i);
+    if (v >= kInfBits<T>) *finite = false;
     if (v <= kInfBits<T> && v > most) most = v;
   }
   return Value<T>(most);
 }
 
-void AmaxRows(const Tile &x, int64_t seg, float *amax) {
+bool AmaxRows(const Tile &x, int64_t seg, float *amax) {
   const int64_t segs = Pieces(x.cols, seg);
+  bool finite = true;
   ForValues(x.dtype, [&](auto t) {
     constexpr int32_t T = decltype(t)::value;
-    for (int64_t r = 0; r < x.rows; ++r) {
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<Raw<T>>()));
+    auto exact = [&](const char *line, int64_t n, const VI &v) HWY_ATTR {  // one segment, whose whole vectors gave v
+      const int64_t whole = n / lanes * lanes;
+      const Raw<T> most = whole ? static_cast<Raw<T>>(hn::GetLane(hn::MaxOfLanes(DI(), v))) : Raw<T>(0);
+      if (most >= kInfBits<T>) return AmaxLine<T>(line, n, &finite);
+      return std::max(Value<T>(most), AmaxLine<T>(line + whole * Size<T>(), n - whole, &finite));
+    };
+    for (int64_t r = 0; r < x.rows; ++r, amax += segs) {
       Ahead(x, r, x.cols * Size<T>());
-      for (int64_t s = 0; s < segs; ++s)
-        amax[r * segs + s] = AmaxLine<T>(Line(x, r) + s * seg * Size<T>(), std::min(seg, x.cols - s * seg));
+      const char *line = Line(x, r);
+      int64_t s = 0;
+      for (; (s + 4) * seg <= x.cols && seg % lanes == 0; s += 4) {
+        const char *p = line + s * seg * Size<T>();
+        const int64_t step = seg * Size<T>();
+        int32_t four[4];
+        MaxOfFour(RawMax<T>(p, seg), RawMax<T>(p + step, seg), RawMax<T>(p + 2 * step, seg),
+                  RawMax<T>(p + 3 * step, seg), four);
+        for (int k = 0; k < 4; ++k)
+          amax[s + k] =
+              four[k] < kInfBits<T> ? Value<T>(static_cast<Raw<T>>(four[k])) : AmaxLine<T>(p + k * step, seg, &finite);
+      }
+      for (; s < segs; ++s) {
+        const int64_t n = std::min(seg, x.cols - s * seg);
+        const char *p = line + s * seg * Size<T>();
+        amax[s] = exact(p, n, n >= lanes ? RawMax<T>(p, n / lanes * lanes) : Int(0));
+      }
     }
   });
+  return finite;
 }
 
-void AmaxCols(const Tile &x, int64_t group, float *amax) {
+bool AmaxCols(const Tile &x, int64_t group, float *amax) {
+  bool finite = true;
   ForValues(x.dtype, [&](auto t) {
     constexpr int32_t T = decltype(t)::value;
     const hn::ScalableTag<Raw<T>> d;
@@ -121,24 +175,27 @@ void AmaxCols(const Tile &x, int64_t group, float *amax) {
     HWY_ALIGN Raw<T> best[HWY_MAX_BYTES / sizeof(Raw<T>)];
     for (int64_t r0 = 0; r0 < x.rows; r0 += group, amax += x.cols) {
       const int64_t end = std::min(x.rows, r0 + group);
+      auto exact = [&](int64_t c) HWY_ATTR {
+        Raw<T> most = 0;
+        for (int64_t r = r0; r < end; ++r) {
+          const Raw<T> v = RawAt<T>(Line(x, r), c);
+          if (v >= kInfBits<T>) finite = false;
+          if (v <= kInfBits<T> && v > most) most = v;
+        }
+        return Value<T>(most);
+      };
       int64_t c = 0;
       for (; c + lanes <= x.cols; c += lanes) {
         auto a = hn::Zero(d);
         for (int64_t r = r0; r < end; ++r)
           a = hn::Max(a, RawMagnitude<T>(d, hn::LoadU(d, reinterpret_cast<const Raw<T> *>(Line(x, r)) + c)));
         hn::Store(a, d, best);
-        for (int64_t i = 0; i < lanes; ++i) amax[c + i] = Value<T>(best[i]);
+        for (int64_t i = 0; i < lanes; ++i) amax[c + i] = best[i] < kInfBits<T> ? Value<T>(best[i]) : exact(c + i);
       }
-      for (; c < x.cols; ++c) {
-        Raw<T> most = 0;
-        for (int64_t r = r0; r < end; ++r) {
-          const Raw<T> v = reinterpret_cast<const Raw<T> *>(Line(x, r))[c] & kAbsBits<T>;
-          if (v <= kInfBits<T> && v > most) most = v;
-        }
-        amax[c] = Value<T>(most);
-      }
+      for (; c < x.cols; ++c) amax[c] = exact(c);
     }
   });
+  return finite;
 }
 
 // Multipliers of a line: one for all, or one a column, there laid out as pairs are (Paired).
@@ -167,15 +224,23 @@ struct Paired {
 };
 
 template <int32_t T, class F, bool kPerColumn>
-HWY_INLINE void CastLine(const char *line, int64_t n, const float *m, int32_t limit, uint8_t *q) {
-  EachPair<T>(line, n, [&](const char *p, int64_t i, int64_t count) HWY_ATTR {
+HWY_INLINE void CastLine(const char *line, int64_t n, const float *m, Range range, uint8_t *q) {
+  const int32_t limit = range == Range::kOverflow ? F::unsaturated : F::saturated;
+  auto cast = [&](const char *p, int64_t i, uint8_t *to) HWY_ATTR {
     const Pair x = LoadPair<T>(p), f = Factor<kPerColumn>(m, i);
-    const Pair v = {hn::Mul(x.even, f.even), hn::Mul(x.odd, f.odd)};
-    if (count == 2 * Lanes()) {
-      StoreCodes<F>(v, limit, q + i);
+    StoreCodes<F>({hn::Mul(x.even, f.even), hn::Mul(x.odd, f.odd)}, limit, to);
+  };
+  const int64_t step = 2 * Lanes();
+  EachPair<T>(line, n, [&](const char *p, int64_t i, int64_t count) HWY_ATTR {
+    if (count == step) {
+      if (range == Range::kTame) {
+        CastTame<T, F>(p, Factor<kPerColumn>(m, i), q + i);
+      } else {
+        cast(p, i, q + i);
+      }
     } else {
       HWY_ALIGN uint8_t rest[HWY_MAX_BYTES];
-      StoreCodes<F>(v, limit, rest);
+      cast(p, i, rest);
       std::memcpy(q + i, rest, static_cast<size_t>(count));
     }
   });
@@ -197,26 +262,25 @@ HWY_INLINE void EachGroup(int64_t rows, int64_t cols, int64_t group, const float
   }
 }
 
-void CastRows(const Tile &x, int32_t dtype, bool saturate, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
+void CastRows(const Tile &x, int32_t dtype, Range range, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
   ForValues(x.dtype, [&](auto t) {
     ForCodes(dtype, [&](auto u) {
       constexpr int32_t T = decltype(t)::value;
       using F = Format<decltype(u)::value>;
-      const int32_t limit = saturate ? F::saturated : F::unsaturated;
       EachSegment(x.rows, x.cols, seg, m, [&](int64_t r, int64_t c, int64_t n, const float *one) {
         if (c == 0) Ahead(x, r, x.cols * Size<T>());
-        CastLine<T, F, false>(Line(x, r) + c * Size<T>(), n, one, limit, q + r * stride + c);
+        CastLine<T, F, false>(Line(x, r) + c * Size<T>(), n, one, range, q + r * stride + c);
       });
     });
   });
 }
 
-void CastCols(const Tile &x, int32_t dtype, int64_t group, const float *m, uint8_t *q, int64_t stride) {
+void CastCols(const Tile &x, int32_t dtype, Range range, int64_t group, const float *m, uint8_t *q, int64_t stride) {
   ForValues(x.dtype, [&](auto t) {
     ForCodes(dtype, [&](auto u) {
       using F = Format<decltype(u)::value>;
       EachGroup(x.rows, x.cols, group, m, [&](int64_t r, const float *paired) {
-        CastLine<decltype(t)::value, F, true>(Line(x, r), x.cols, paired, F::saturated, q + r * stride);
+        CastLine<decltype(t)::value, F, true>(Line(x, r), x.cols, paired, range, q + r * stride);
       });
     });
   });
