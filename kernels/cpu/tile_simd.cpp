@@ -223,26 +223,20 @@ struct Paired {
   }
 };
 
-template <int32_t T, class F, bool kPerColumn>
-HWY_INLINE void CastLine(const char *line, int64_t n, const float *m, Range range, uint8_t *q) {
-  const int32_t limit = range == Range::kOverflow ? F::unsaturated : F::saturated;
-  auto cast = [&](const char *p, int64_t i, uint8_t *to) HWY_ATTR {
-    const Pair x = LoadPair<T>(p), f = Factor<kPerColumn>(m, i);
-    StoreCodes<F>({hn::Mul(x.even, f.even), hn::Mul(x.odd, f.odd)}, limit, to);
-  };
-  const int64_t step = 2 * Lanes();
+// kTame apart: with one loop for both the compiler makes constants anew in each round.
+template <int32_t T, class F, bool kPerColumn, bool kTame>
+HWY_INLINE void CastLine(const char *line, int64_t n, const float *m, int32_t limit, uint8_t *q) {
   EachPair<T>(line, n, [&](const char *p, int64_t i, int64_t count) HWY_ATTR {
-    if (count == step) {
-      if (range == Range::kTame) {
-        CastTame<T, F>(p, Factor<kPerColumn>(m, i), q + i);
-      } else {
-        cast(p, i, q + i);
-      }
+    const Pair f = Factor<kPerColumn>(m, i);
+    HWY_ALIGN uint8_t rest[HWY_MAX_BYTES];
+    uint8_t *to = count == 2 * Lanes() ? q + i : rest;
+    if constexpr (kTame) {
+      CastTame<T, F>(p, f, to);
     } else {
-      HWY_ALIGN uint8_t rest[HWY_MAX_BYTES];
-      cast(p, i, rest);
-      std::memcpy(q + i, rest, static_cast<size_t>(count));
+      const Pair x = LoadPair<T>(p);
+      StoreCodes<F>({hn::Mul(x.even, f.even), hn::Mul(x.odd, f.odd)}, limit, to);
     }
+    if (count != 2 * Lanes()) std::memcpy(q + i, rest, static_cast<size_t>(count));
   });
 }
 
@@ -262,26 +256,39 @@ HWY_INLINE void EachGroup(int64_t rows, int64_t cols, int64_t group, const float
   }
 }
 
+template <int32_t T, class F, bool kTame>
+void CastRowsAs(const Tile &x, int32_t limit, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
+  EachSegment(x.rows, x.cols, seg, m, [&](int64_t r, int64_t c, int64_t n, const float *one) {
+    if (c == 0) Ahead(x, r, x.cols * Size<T>());
+    CastLine<T, F, false, kTame>(Line(x, r) + c * Size<T>(), n, one, limit, q + r * stride + c);
+  });
+}
+
 void CastRows(const Tile &x, int32_t dtype, Range range, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
   ForValues(x.dtype, [&](auto t) {
     ForCodes(dtype, [&](auto u) {
       constexpr int32_t T = decltype(t)::value;
       using F = Format<decltype(u)::value>;
-      EachSegment(x.rows, x.cols, seg, m, [&](int64_t r, int64_t c, int64_t n, const float *one) {
-        if (c == 0) Ahead(x, r, x.cols * Size<T>());
-        CastLine<T, F, false>(Line(x, r) + c * Size<T>(), n, one, range, q + r * stride + c);
-      });
+      const int32_t limit = range == Range::kOverflow ? F::unsaturated : F::saturated;
+      (range == Range::kTame ? CastRowsAs<T, F, true> : CastRowsAs<T, F, false>)(x, limit, seg, m, q, stride);
     });
+  });
+}
+
+template <int32_t T, class F, bool kTame>
+void CastColsAs(const Tile &x, int32_t limit, int64_t group, const float *m, uint8_t *q, int64_t stride) {
+  EachGroup(x.rows, x.cols, group, m, [&](int64_t r, const float *paired) {
+    CastLine<T, F, true, kTame>(Line(x, r), x.cols, paired, limit, q + r * stride);
   });
 }
 
 void CastCols(const Tile &x, int32_t dtype, Range range, int64_t group, const float *m, uint8_t *q, int64_t stride) {
   ForValues(x.dtype, [&](auto t) {
     ForCodes(dtype, [&](auto u) {
+      constexpr int32_t T = decltype(t)::value;
       using F = Format<decltype(u)::value>;
-      EachGroup(x.rows, x.cols, group, m, [&](int64_t r, const float *paired) {
-        CastLine<decltype(t)::value, F, true>(Line(x, r), x.cols, paired, range, q + r * stride);
-      });
+      const int32_t limit = range == Range::kOverflow ? F::unsaturated : F::saturated;
+      (range == Range::kTame ? CastColsAs<T, F, true> : CastColsAs<T, F, false>)(x, limit, group, m, q, stride);
     });
   });
 }
