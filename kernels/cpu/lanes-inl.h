@@ -118,6 +118,31 @@ struct Pair {
   VF even, odd;
 };
 
+// 2 Lanes() codes, exactly: as BF16, which holds every one of them, in lanes of 16 bits. NaN is the canonical one.
+template <int kMantissa>
+HWY_INLINE Pair DecodePair(const uint8_t *p) {
+  const DI di;
+  const hn::Repartition<int16_t, DI> d;
+  const hn::Repartition<uint8_t, DI> bytes;
+  constexpr bool kE4m3 = kMantissa == 3;
+  constexpr int16_t low = (kE4m3 ? 120 : 112) << 7, nan = kE4m3 ? 0x7f : 0x7d;
+  // subnormals by table: low bytes of k = 0 ... 7, then high bytes
+  alignas(16) static constexpr uint8_t kE4m3Table[16] = {0, 0,    0x80, 0xc0, 0,    0x20, 0x40, 0x60,
+                                                         0, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c};
+  alignas(16) static constexpr uint8_t kE5m2Table[16] = {0, 0x80, 0, 0x40, 0, 0, 0, 0, 0, 0x37, 0x38, 0x38, 0, 0, 0, 0};
+  const auto table = hn::LoadDup128(bytes, kE4m3 ? kE4m3Table : kE5m2Table);
+  const auto c = hn::PromoteTo(d, hn::LoadU(hn::Rebind<uint8_t, decltype(d)>(), p));
+  const auto a = hn::And(c, hn::Set(d, 0x7f)), sign = hn::ShiftLeft<8>(hn::Xor(c, a));
+  const auto normal = hn::Add(hn::ShiftLeft<7 - kMantissa>(a), hn::Set(d, low));
+  const auto index = hn::Or(hn::Or(a, hn::ShiftLeft<8>(a)), hn::Set(d, 0x0800));
+  const auto small = hn::BitCast(d, hn::TableLookupBytes(table, hn::BitCast(bytes, index)));
+  auto r = hn::IfThenElse(hn::Lt(a, hn::Set(d, 1 << kMantissa)), small, normal);
+  if constexpr (!kE4m3) r = hn::IfThenElse(hn::Eq(a, hn::Set(d, 0x7c)), hn::Set(d, 0x7f80), r);
+  r = hn::IfThenElse(hn::Gt(a, hn::Set(d, nan - 1)), hn::Set(d, 0x7fc0), hn::Or(r, sign));
+  const VI w = hn::BitCast(di, r);
+  return {Float(hn::ShiftLeft<16>(w)), Float(hn::And(w, Int(static_cast<int32_t>(0xffff0000u))))};
+}
+
 template <int32_t T>
 HWY_INLINE Pair LoadPair(const void *p) {
   const DI di;
@@ -136,13 +161,7 @@ HWY_INLINE Pair LoadPair(const void *p) {
     return {Decode<LaneF16>(hn::And(w, Int(0xffff))),
             Decode<LaneF16>(hn::BitCast(di, hn::ShiftRight<16>(hn::BitCast(du, w))))};
   } else {
-    const VI w = hn::PromoteTo(di, hn::LoadU(D16(), static_cast<const uint16_t *>(p)));
-    const VI even = hn::And(w, Int(0xff)), odd = hn::ShiftRight<8>(w);
-    if constexpr (T == num::kE4M3) {
-      return {Decode<LaneE4M3>(even), Decode<LaneE4M3>(odd)};
-    } else {
-      return {Decode<LaneE5M2>(even), Decode<LaneE5M2>(odd)};
-    }
+    return DecodePair < T == num::kE4M3 ? 3 : 2 > (static_cast<const uint8_t *>(p));
   }
 }
 
@@ -193,15 +212,38 @@ HWY_INLINE void CastTame(const void *p, Pair f, uint8_t *q) {
   hn::StoreU(hn::DemoteTo(d8, hn::BitCast(di16, codes)), d8, q);
 }
 
+// What is known of a code's scale. kFinite: finite and above zero, so the only NaN is that of a code; kExact: a power
+// of two that leaves every code's product exact in BF16.
+enum class ScaleIs { kAny, kFinite, kExact };
+
+HWY_INLINE ScaleIs Classify(float s) {
+  const uint32_t u = num::bits_of(s);
+  if (u == 0 || u >= num::kF32Inf) return ScaleIs::kAny;
+  return (u & 0x7fffffu) == 0 && u >= (17u << 23) ? ScaleIs::kExact : ScaleIs::kFinite;
+}
+
+HWY_INLINE VI RoundBf16(VF v) {  // upper half; not for any NaN but the canonical one
+  const VI u = Bits(v);
+  return hn::Add(u, hn::Add(hn::And(hn::ShiftRight<16>(u), Int(1)), Int(0x7fff)));
+}
+
 // One rounding to F32, F16 or BF16.
-template <int32_t T>
+template <int32_t T, ScaleIs kScale>
 HWY_INLINE void StorePair(Pair v, void *p) {
+  const DI di;
   if constexpr (T == num::kF32) {
-    hn::StoreInterleaved2(Canonical(v.even), Canonical(v.odd), DF(), static_cast<float *>(p));
+    if constexpr (kScale == ScaleIs::kAny) v = {Canonical(v.even), Canonical(v.odd)};
+    hn::StoreInterleaved2(v.even, v.odd, DF(), static_cast<float *>(p));
+  } else if constexpr (T == num::kBF16 && kScale != ScaleIs::kAny) {
+    const hn::RebindToUnsigned<DI> du;
+    const VI even = kScale == ScaleIs::kExact ? Bits(v.even) : RoundBf16(v.even);
+    const VI odd = kScale == ScaleIs::kExact ? Bits(v.odd) : RoundBf16(v.odd);
+    const VI low = hn::BitCast(di, hn::ShiftRight<16>(hn::BitCast(du, even)));
+    hn::StoreU(hn::Or(low, hn::And(odd, Int(static_cast<int32_t>(0xffff0000u)))), di, static_cast<int32_t *>(p));
   } else {
     const VI even = T == num::kBF16 ? EncodeBf16(v.even) : Encode<LaneF16>(v.even, LaneF16::unsaturated);
     const VI odd = T == num::kBF16 ? EncodeBf16(v.odd) : Encode<LaneF16>(v.odd, LaneF16::unsaturated);
-    hn::StoreU(hn::Or(even, hn::ShiftLeft<16>(odd)), DI(), static_cast<int32_t *>(p));
+    hn::StoreU(hn::Or(even, hn::ShiftLeft<16>(odd)), di, static_cast<int32_t *>(p));
   }
 }
 

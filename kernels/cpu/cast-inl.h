@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiles to codes, and what is counted on the way. Included once per SIMD target.
+#if defined(FP8_CAST_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef FP8_CAST_INL_H
+#undef FP8_CAST_INL_H
+#else
+#define FP8_CAST_INL_H
+#endif
+
+#include <algorithm>
+
+#include "cpu/lines-inl.h"
+
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+HWY_BEFORE_NAMESPACE();
+namespace fp8::cpu {
+namespace HWY_NAMESPACE {
+
+// kTame apart: with one loop for both the compiler makes constants anew in each round.
+template <int32_t T, class F, bool kPerColumn, bool kTame>
+HWY_INLINE void CastLine(const char *line, int64_t n, const float *m, int32_t limit, uint8_t *q) {
+  EachPair<T>(line, n, [&](const char *p, int64_t i, int64_t count) HWY_ATTR {
+    const Pair f = Factor<kPerColumn>(m, i);
+    HWY_ALIGN uint8_t rest[HWY_MAX_BYTES];
+    uint8_t *to = count == 2 * Lanes() ? q + i : rest;
+    if constexpr (kTame) {
+      CastTame<T, F>(p, f, to);
+    } else {
+      const Pair x = LoadPair<T>(p);
+      StoreCodes<F>({hn::Mul(x.even, f.even), hn::Mul(x.odd, f.odd)}, limit, to);
+    }
+    if (count != 2 * Lanes()) std::memcpy(q + i, rest, static_cast<size_t>(count));
+  });
+}
+
+template <int32_t T, class F, bool kTame>
+void CastRowsAs(const Tile &x, int32_t limit, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
+  EachSegment(x.rows, x.cols, seg, m, [&](int64_t r, int64_t c, int64_t n, const float *one) {
+    if (c == 0) Ahead(x, r, x.cols * Size<T>());
+    CastLine<T, F, false, kTame>(Line(x, r) + c * Size<T>(), n, one, limit, q + r * stride + c);
+  });
+}
+
+void CastRows(const Tile &x, int32_t dtype, Range range, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
+  ForValues(x.dtype, [&](auto t) {
+    ForCodes(dtype, [&](auto u) {
+      constexpr int32_t T = decltype(t)::value;
+      using F = Format<decltype(u)::value>;
+      const int32_t limit = range == Range::kOverflow ? F::unsaturated : F::saturated;
+      (range == Range::kTame ? CastRowsAs<T, F, true> : CastRowsAs<T, F, false>)(x, limit, seg, m, q, stride);
+    });
+  });
+}
+
+template <int32_t T, class F, bool kTame>
+void CastColsAs(const Tile &x, int32_t limit, int64_t group, const float *m, uint8_t *q, int64_t stride) {
+  EachGroup(x.rows, x.cols, group, m, [&](int64_t r, const float *paired) {
+    CastLine<T, F, true, kTame>(Line(x, r), x.cols, paired, limit, q + r * stride);
+  });
+}
+
+void CastCols(const Tile &x, int32_t dtype, Range range, int64_t group, const float *m, uint8_t *q, int64_t stride) {
+  ForValues(x.dtype, [&](auto t) {
+    ForCodes(dtype, [&](auto u) {
+      constexpr int32_t T = decltype(t)::value;
+      using F = Format<decltype(u)::value>;
+      const int32_t limit = range == Range::kOverflow ? F::unsaturated : F::saturated;
+      (range == Range::kTame ? CastColsAs<T, F, true> : CastColsAs<T, F, false>)(x, limit, group, m, q, stride);
+    });
+  });
+}
+
+template <class F>
+HWY_INLINE void CountVector(VF x, VF factor, uint64_t *stats) {
+  const DI di;
+  const VI inf = Int(0x7f800000), zero = hn::Zero(di);
+  const VI a = Magnitude(Bits(x)), v = Magnitude(Bits(hn::Mul(x, factor)));
+  const MI finite = hn::Lt(a, inf), nonzero = hn::And(finite, hn::Gt(a, zero));
+  const MI small = hn::Lt(v, Int(F::tie_to_zero + 1));
+  const MI large = hn::And(hn::Gt(v, Int(F::saturated_from - 1)), hn::Lt(v, Int(0x7f800001)));
+  stats[num::kNan] += hn::CountTrue(di, hn::Gt(a, inf));
+  stats[num::kInf] += hn::CountTrue(di, hn::Eq(a, inf));
+  stats[num::kNonzero] += hn::CountTrue(di, nonzero);
+  stats[num::kUnderflow] += hn::CountTrue(di, hn::And(nonzero, small));
+  stats[num::kSaturated] += hn::CountTrue(di, hn::And(finite, large));
+}
+
+template <int32_t T, class F, bool kPerColumn>
+HWY_INLINE void CountLine(const char *line, int64_t n, const float *m, uint64_t *stats) {
+  stats[num::kCount] += static_cast<uint64_t>(n);
+  EachPair<T>(line, n, [&](const char *p, int64_t i, int64_t) HWY_ATTR {  // the tail's rest is zero: not counted
+    const Pair x = LoadPair<T>(p), f = Factor<kPerColumn>(m, i);
+    CountVector<F>(x.even, f.even, stats);
+    CountVector<F>(x.odd, f.odd, stats);
+  });
+}
+
+void CountRows(const Tile &x, int32_t dtype, int64_t seg, const float *m, uint64_t *stats) {
+  ForValues(x.dtype, [&](auto t) {
+    ForCodes(dtype, [&](auto u) {
+      constexpr int32_t T = decltype(t)::value;
+      using F = Format<decltype(u)::value>;
+      EachSegment(x.rows, x.cols, seg, m, [&](int64_t r, int64_t c, int64_t n, const float *one) {
+        CountLine<T, F, false>(Line(x, r) + c * Size<T>(), n, one, stats);
+      });
+    });
+  });
+}
+
+void CountCols(const Tile &x, int32_t dtype, int64_t group, const float *m, uint64_t *stats) {
+  ForValues(x.dtype, [&](auto t) {
+    ForCodes(dtype, [&](auto u) {
+      using F = Format<decltype(u)::value>;
+      EachGroup(x.rows, x.cols, group, m, [&](int64_t r, const float *paired) {
+        CountLine<decltype(t)::value, F, true>(Line(x, r), x.cols, paired, stats);
+      });
+    });
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fp8::cpu
+HWY_AFTER_NAMESPACE();
+#endif
+#endif  // FP8_CAST_INL_H
