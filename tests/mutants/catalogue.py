@@ -3,7 +3,7 @@
 
 CODEC, SCALE, BLOCK = "kernels/numerics/codec.h", "kernels/numerics/scale.h", "kernels/numerics/block.h"
 QUANTIZE, PART, TILE = "kernels/cpu/quantize.cpp", "kernels/cpu/quantize_part.cpp", "kernels/cpu/tile_plain.cpp"
-REF, LANES, SIMD = "kernels/cpu/gemm_ref.cpp", "kernels/cpu/lanes-inl.h", "kernels/cpu/tile_simd.cpp"
+REF, LANES, AMAX = "kernels/cpu/gemm_ref.cpp", "kernels/cpu/lanes-inl.h", "kernels/cpu/amax-inl.h"
 ROUND = "const uint32_t rounded = a + ((1u << (drop - 1)) - 1) + ((a >> drop) & 1);"
 
 MUTANTS = [
@@ -47,8 +47,11 @@ MUTANTS = [
     ("SIMD: sign lost", LANES, "hn::Or(EncodeMagnitude<F>(a, limit), sign)", "EncodeMagnitude<F>(a, limit)"),
     ("SIMD: negative NaN keeps its sign", LANES, "hn::IfThenElse(IsNan(a), nan, hn::Or(", "hn::IfThenElse(IsNan(a), hn::Or(nan, sign), hn::Or("),
     ("SIMD: E5M2 saturates at the tie", LANES, "saturated = 0x47600000,", "saturated = 0x47700000,"),
-    ("SIMD: NaN spreads through the amax", SIMD, "return hn::IfThenZeroElse(hn::Gt(a, hn::Set(d, kInfBits<T>)), a);", "return a;"),
-    ("SIMD: FP32 stores keep a NaN's payload", LANES, "hn::StoreU(Canonical(v), DF()", "hn::StoreU(v, DF()"),
+    ("SIMD: NaN spreads through the amax", AMAX, "*finite = false;\n    if (v <= kInfBits<T> && v > most) most = v;",
+     "*finite = false;\n    if (v > most) most = v;"),
+    ("SIMD: an infinite element counts as tame", AMAX, "if (v >= kInfBits<T>) *finite = false;", "if (v > kInfBits<T>) *finite = false;"),
+    ("SIMD: FP32 stores keep a NaN's payload", LANES, "v = {Canonical(v.even), Canonical(v.odd)};", ""),
+    ("SIMD: BF16 stores truncate", LANES, "kScale == ScaleIs::kExact ? Bits(v.odd) : RoundBf16(v.odd)", "Bits(v.odd)"),
     # blocks
     ("1x128 tiles are 64 wide", BLOCK, "return scaling == k1x128 || scaling == k128x128 ? 128", "return scaling == k1x128 ? 64 : scaling == k128x128 ? 128"),
     ("1x128 tiles are 256 wide", BLOCK, "return scaling == k1x128 || scaling == k128x128 ? 128", "return scaling == k1x128 ? 256 : scaling == k128x128 ? 128"),
