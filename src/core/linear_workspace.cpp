@@ -84,7 +84,8 @@ void backward_calls(const fp8_linear &l, int64_t rows, uint32_t gemms, bool fore
   fp8_tensor dbias = vector_of(FP8_DTYPE_F32, l.out_features);
   fp8_tensor stats = plain(FP8_DTYPE_U64, 2, 8, false);
   const bool want_dx = gemms & FP8_DGRAD, want_dw = gemms & FP8_WGRAD;
-  for (int variant = 0; variant < 32; ++variant) {
+  fp8_qtensor saved_dy = described(l, FP8_ROLE_GRADIENT, rows, FP8_SIDE_COL | FP8_SIDE_COPY, foreign);
+  for (int variant = 0; variant < 64; ++variant) {
     fp8_tensor dx = plain(variant & 1 ? int32_t{FP8_DTYPE_F32} : l.input_dtype, rows, l.in_features, foreign);
     fp8_tensor dw = plain(variant & 1 ? FP8_DTYPE_F32 : FP8_DTYPE_BF16, l.out_features, l.in_features, foreign);
     fp8_linear_backward_args a{};
@@ -94,6 +95,7 @@ void backward_calls(const fp8_linear &l, int64_t rows, uint32_t gemms, bool fore
     } else {
       a.dy = &dy;
       if (variant & 16) a.dbias = &dbias, a.stats_dy = &stats;
+      if (variant & 32) a.saved_dy = &saved_dy;
     }
     if (want_dx) a.dx = &dx, a.w = &w;
     if (want_dw) {

@@ -37,6 +37,11 @@ static void every_call(linear_case *k, const fp8_buffer *ws) {
     b.saved_dy = variant & 16 ? &saved_dy : NULL;
     OK(fp8_linear_backward(k->l, &b, NULL));
   }
+  if (rc.preset == FP8_PRESET_NONE) { /* dy saved in BF16: an F16 x follows it */
+    saved_dy = describe(k->r, FP8_ROLE_GRADIENT, k->rows, k->out, FP8_SIDE_COL | FP8_SIDE_COPY);
+    place(&saved_dy, FP8_SIDE_COL);
+    OK(fp8_linear_backward(k->l, &b, NULL));
+  }
   FP8_INIT(&q); /* fp8_quantize of x, dy and w */
   q.workspace = ws, q.stats = &stats;
   qx = describe(k->r, FP8_ROLE_ACTIVATION, k->rows, k->in, FP8_SIDE_BOTH | FP8_SIDE_COPY), place(&qx, FP8_SIDE_BOTH);
@@ -56,12 +61,12 @@ static void every_call(linear_case *k, const fp8_buffer *ws) {
 }
 
 static void test_no_alloc(void **state) {
-  static const int32_t dtypes[] = {FP8_DTYPE_BF16, FP8_DTYPE_F32};
+  static const int32_t dtypes[] = {FP8_DTYPE_BF16, FP8_DTYPE_F32, FP8_DTYPE_F16};
   fp8_context *c = new_context(FP8_CONTEXT_NO_ALLOC);
   int p, d, s;
   (void)state;
   for (p = 0; p < PRESETS; ++p)
-    for (d = 0; d < 2; ++d)
+    for (d = 0; d < 3; ++d)
       for (s = 0; s < 3; ++s) {
         linear_case k;
         fp8_recipe_config config;
