@@ -68,7 +68,8 @@ target_compile_options(fp8_capi PRIVATE -Wno-cast-function-type)
 target_include_directories(fp8_capi PRIVATE python)
 target_link_libraries(fp8_capi PRIVATE fp8 Python::Module)
 set_target_properties(fp8_capi PROPERTIES PREFIX "" OUTPUT_NAME _capi SUFFIX .abi3.so C_STANDARD 11
-  LIBRARY_OUTPUT_DIRECTORY ${package} INSTALL_RPATH "$ORIGIN/lib")
+  LIBRARY_OUTPUT_DIRECTORY ${package} INSTALL_RPATH "$ORIGIN/lib"
+  BUILD_RPATH "$ORIGIN/lib")
 
 # fp8_python_has(MODULES OUT): whether Python can import them
 function(fp8_python_has modules out)
@@ -86,6 +87,7 @@ if(FP8_TESTS AND NOT FP8_SANITIZE)
   fp8_python_has("numpy, ml_dtypes, pytest" has)
   if(has)
     fp8_binding_test(python test 120 ${FP8_PYTEST} python/tests)
+    fp8_binding_test(python wheel 120 ${Python_EXECUTABLE} python/tests/wheel.py ${PROJECT_BINARY_DIR})
   else()
     fp8_binding_skip("the tests of python" "they need numpy, ml_dtypes and pytest")
   endif()
@@ -104,7 +106,8 @@ target_include_directories(fp8_jax SYSTEM PRIVATE ${xla_include})
 target_link_libraries(fp8_jax PRIVATE fp8 $<BUILD_INTERFACE:fp8_flags>)
 target_link_options(fp8_jax PRIVATE -static-libstdc++ -static-libgcc)
 set_target_properties(fp8_jax PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${package}/jax CXX_VISIBILITY_PRESET default
-  VISIBILITY_INLINES_HIDDEN ON INSTALL_RPATH "$ORIGIN/../lib")
+  VISIBILITY_INLINES_HIDDEN ON INSTALL_RPATH "$ORIGIN/../lib"
+  BUILD_RPATH "$ORIGIN/../lib")
 if(FP8_TESTS AND NOT FP8_SANITIZE)
   fp8_python_has("numpy, ml_dtypes, pytest, jax" has)
   if(has)

@@ -59,7 +59,11 @@ def metadata() -> str:
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     folder = pathlib.Path(os.environ.get("FP8_WHEEL_BUILD", HERE / "build"))
-    package = build(folder)
+    return pack(folder, build(folder), wheel_directory)
+
+
+def pack(folder: pathlib.Path, package: pathlib.Path, wheel_directory) -> str:
+    """the wheel of what lies in a build folder"""
     tag = f"cp311-abi3-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
     stem, info = f"{PROJECT['name']}-{PROJECT['version']}", f"{PROJECT['name']}-{PROJECT['version']}.dist-info"
     files = [(name, path.read_bytes()) for name, path in contents(folder, package)]

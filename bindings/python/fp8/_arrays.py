@@ -28,6 +28,8 @@ class DeviceArray:
     def __init__(self, context: Context, shape: tuple, dtype, stream: int | None = None, *, pointer: int | None = None, owner=None,
                  strides: tuple | None = None):
         self.context, self.shape, self.dtype, self.strides, self._stream = context, tuple(shape), numpy_of(code_of(dtype)), strides, stream
+        if strides is not None and tuple(strides) == tuple(math.prod(self.shape[i + 1:]) for i in range(len(self.shape))):
+            self.strides = None  # row-major
         self._owner, self._buffer, self.pointer = owner, None, pointer
         if pointer is None:
             self._buffer = capi.fp8_buffer()

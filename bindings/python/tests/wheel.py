@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packs a build folder into a wheel as pip would, installs it into an empty place, and uses it there: nothing of the build is loaded.
+
+usage: wheel.py BUILD_FOLDER
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import cmake_backend  # noqa: E402
+
+USE = """
+import sys
+import numpy as np
+import fp8
+place = sys.argv[1]
+assert fp8.__file__.startswith(place), fp8.__file__
+context = fp8.Context("cpu", threads=1)
+assert fp8.quantize(np.ones((32, 64), np.float32), "mx", context=context).dequantize().min() == 1
+loaded = {line.split()[-1] for line in open("/proc/self/maps") if "libfp8" in line}
+assert loaded and all(name.startswith(place) for name in loaded), loaded
+print(fp8.capi.fp8_build_info(), "from", sorted(loaded))
+"""
+
+
+def main():
+    build = pathlib.Path(sys.argv[1]).resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        name = cmake_backend.pack(build, build / "python" / "fp8", folder)
+        assert "-cp311-abi3-" in name, name
+        place = os.path.join(folder, "site")
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", place, os.path.join(folder, name)],
+                       check=True)
+        environment = {k: v for k, v in os.environ.items() if k not in ("LD_LIBRARY_PATH", "FP8_MODULE_PATH")}
+        subprocess.run([sys.executable, "-c", USE, place], check=True, cwd=folder, env={**environment, "PYTHONPATH": place})
+
+
+if __name__ == "__main__":
+    main()
