@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes to tiles. Included once per SIMD target.
+// Codes and values to values. Included once per SIMD target.
 #if defined(FP8_DECODE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef FP8_DECODE_INL_H
 #undef FP8_DECODE_INL_H
@@ -51,6 +51,19 @@ void DecodeColsAs(const Tile &q, int64_t group, const float *s, char *out, int64
   for (int64_t i = 0; i < Pieces(q.rows, group) * q.cols; ++i) scale = std::min(scale, Classify(s[i]));
   EachGroup(q.rows, q.cols, group, s, [&](int64_t r, const float *paired) {
     DecodeLineAs<C, T, true>(scale, Line(q, r), q.cols, paired, out + r * stride);
+  });
+}
+
+template <int32_t X, int32_t T>
+void ConvertAs(const Tile &x, float m, char *out, int64_t stride) {
+  for (int64_t r = 0; r < x.rows; ++r) DecodeLine<X, T, false, ScaleIs::kAny>(Line(x, r), x.cols, &m, out + r * stride);
+}
+
+void Convert(const Tile &x, float m, int32_t dtype, void *out, int64_t stride) {
+  ForValues(x.dtype, [&](auto from) {
+    ForValues(dtype, [&](auto to) {
+      ConvertAs<decltype(from)::value, decltype(to)::value>(x, m, static_cast<char *>(out), stride);
+    });
   });
 }
 

@@ -9,9 +9,10 @@ using num::kMeasureTile;
 using num::Sums;
 
 // x as F32 for the unquantized side as for x itself
-void widen(const ops::Matrix &m, int64_t row, int64_t col, int64_t rows, int64_t cols, float *out, char *scratch) {
+void widen(const TileOps &ops, const ops::Matrix &m, int64_t row, int64_t col, int64_t rows, int64_t cols, float *out,
+           char *scratch) {
   gather(m, row, col, rows, cols, scratch, cols);
-  for (int64_t i = 0; i < rows * cols; ++i) out[i] = num::load(m.dtype, scratch, i);
+  ops.convert(Tile{scratch, m.dtype, cols * num::element_size(m.dtype), rows, cols}, 1.0f, num::kF32, out, cols * 4);
 }
 
 Sums tile_sums(const float *x, const float *y, int64_t rows, int64_t cols) {
@@ -39,7 +40,7 @@ void measure(const ops::Measure &m, const Parallel &parallel) {
     alignas(64) char scratch[kTileElements * 4];
     const int64_t row = i / strips * kTile, col = i % strips * kTile;
     const int64_t rows = std::min(kTile, m.x.rows - row), cols = std::min(kTile, m.x.cols - col);
-    widen(m.x, row, col, rows, cols, x, scratch);
+    widen(ops, m.x, row, col, rows, cols, x, scratch);
     if (m.side.scaling >= num::kTensor && m.side.scaling <= num::k32x32) {
       decode_part(ops, m.side, m.is_col != 0, row, col, rows, cols, num::kF32, y, cols * 4,
                   reinterpret_cast<uint8_t *>(scratch));
@@ -50,7 +51,7 @@ void measure(const ops::Measure &m, const Parallel &parallel) {
           for (int64_t r = 0; r < rows; ++r)
             y[r * cols + c] = num::load(codes.dtype, element(codes, col + c, row + r), 0);
       } else {
-        widen(codes, row, col, rows, cols, y, scratch);
+        widen(ops, codes, row, col, rows, cols, y, scratch);
       }
     }
     tiles[i] = tile_sums(x, y, rows, cols);

@@ -89,7 +89,9 @@ void cast(const ops::Cast &c, const Parallel &parallel) {
                     reinterpret_cast<uint8_t *>(to), stride);
     } else if (from_fp8 && !to_fp8) {
       ops.decode_rows(x, cols, m, d.dtype, to, stride);
-    } else {
+    } else if (!from_fp8) {
+      ops.convert(x, scale, d.dtype, to, stride);
+    } else {  // one FP8 format to another
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t k = 0; k < cols; ++k)
           num::store(d.dtype, to + r * stride, k,

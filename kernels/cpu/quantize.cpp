@@ -129,16 +129,7 @@ QuantizeRun::Part QuantizeRun::part(int64_t index, TileScratch &scratch) const {
     p.x = Tile{scratch.x, x.dtype, cols * num::element_size(x.dtype), rows, cols};
   }
   if (q_.round_bf16 && x.dtype == num::kF32) {  // in place is safe: writes trail reads
-    uint16_t *out = reinterpret_cast<uint16_t *>(scratch.x);
-    for (int64_t r = 0; r < rows; ++r) {
-      const char *line = static_cast<const char *>(p.x.data) + r * p.x.stride;
-      for (int64_t c = 0; c < cols; ++c) {
-        float v;
-        std::memcpy(&v, line + c * 4, 4);
-        const uint16_t h = num::encode_bf16(v);
-        std::memcpy(out + r * cols + c, &h, 2);
-      }
-    }
+    ops_.convert(p.x, 1.0f, num::kBF16, scratch.x, cols * 2);
     p.x = Tile{scratch.x, num::kBF16, cols * 2, rows, cols};
   }
   return p;

@@ -35,6 +35,8 @@ struct TileOps {
   // rows of `bytes`; stream: past the caches, for what is not read again soon. Visible to all when it returns.
   void (*copy_out)(const void *src, int64_t src_stride, int64_t rows, int64_t bytes, void *dst, int64_t dst_stride,
                    bool stream);
+  // values -> out (F32, F16, BF16): RN32(x * m), then the output's rounding
+  void (*convert)(const Tile &x, float m, int32_t dtype, void *out, int64_t stride);
   // codes -> out (F32, F16, BF16): RN32(decode * s), then the output's rounding
   void (*decode_rows)(const Tile &q, int64_t seg, const float *s, int32_t dtype, void *out, int64_t stride);
   void (*decode_cols)(const Tile &q, int64_t group, const float *s, int32_t dtype, void *out, int64_t stride);

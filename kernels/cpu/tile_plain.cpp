@@ -90,6 +90,12 @@ void copy_out(const void *src, int64_t src_stride, int64_t rows, int64_t bytes, 
                 size_t(bytes));
 }
 
+void convert(const Tile &x, float m, int32_t dtype, void *out, int64_t stride) {
+  each_row(x, x.cols, [&](int64_t r, int64_t c, float v, int64_t) {
+    store(dtype, static_cast<char *>(out) + r * stride, c, mul_rn(v, m));
+  });
+}
+
 void decode_rows(const Tile &q, int64_t seg, const float *s, int32_t dtype, void *out, int64_t stride) {
   each_row(q, seg, [&](int64_t r, int64_t c, float v, int64_t i) {
     store(dtype, static_cast<char *>(out) + r * stride, c, canonical(mul_rn(v, s[i])));
@@ -104,8 +110,8 @@ void decode_cols(const Tile &q, int64_t group, const float *s, int32_t dtype, vo
 }  // namespace
 
 const TileOps *plain_ops() {
-  static const TileOps ops = {"plain",    amax_rows, amax_cols, cast_rows, cast_cols,   count_rows,
-                              count_cols, add_cols,  transpose, copy_out,  decode_rows, decode_cols};
+  static const TileOps ops = {"plain",  amax_rows, amax_cols, cast_rows, cast_cols,   count_rows, count_cols,
+                              add_cols, transpose, copy_out,  convert,   decode_rows, decode_cols};
   return &ops;
 }
 

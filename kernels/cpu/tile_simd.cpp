@@ -44,8 +44,8 @@ constexpr const char *kName = "baseline";
 #endif
 
 const TileOps *Table() {
-  static const TileOps ops = {kName,     AmaxRows, AmaxCols,  CastRows, CastCols,   CountRows,
-                              CountCols, AddCols,  Transpose, CopyOut,  DecodeRows, DecodeCols};
+  static const TileOps ops = {kName,   AmaxRows,  AmaxCols, CastRows, CastCols,   CountRows, CountCols,
+                              AddCols, Transpose, CopyOut,  Convert,  DecodeRows, DecodeCols};
   return &ops;
 }
 
