@@ -247,12 +247,61 @@ static void test_dbias_alone(void **state) {
   }
 }
 
+/* Callers built against an older or a newer header; a limit on multiprocessors. */
+static void test_sized_structs(void **state) {
+  linear_case k;
+  struct {
+    fp8_linear_forward_args args;
+    uint64_t later;
+  } newer;
+  struct {
+    fp8_linear_backward_args args;
+    uint64_t later;
+  } newer_back;
+  fp8_linear_forward_args f;
+  fp8_linear_backward_args b;
+  fp8_tensor y, dw;
+  fp8_qtensor older;
+  (void)state;
+  case_new(&k, FP8_PRESET_BLOCK, 40, 64, 32);
+  y = like(&k.y), dw = like(&k.dw);
+  f = forward_args(&k), b = backward_args(&k);
+  OK(fp8_linear_forward(k.l, &f, NULL));
+  OK(fp8_linear_backward(k.l, &b, NULL));
+  f.struct_size = offsetof(fp8_linear_forward_args, amax_x); /* older: what it lacks is zero */
+  f.flags = 0xffff, f.max_sms = -1, f.y = &y;
+  OK(fp8_linear_forward(k.l, &f, NULL));
+  assert_true(equal(&y, &k.y));
+  memset(&newer, 0, sizeof newer);
+  memset(&newer_back, 0, sizeof newer_back);
+  newer.args = forward_args(&k), newer.args.struct_size = sizeof newer;
+  newer_back.args = b, newer_back.args.struct_size = sizeof newer_back;
+  OK(fp8_linear_forward(k.l, &newer.args, NULL));
+  OK(fp8_linear_backward(k.l, &newer_back.args, NULL));
+  newer.later = newer_back.later = 1; /* asks for what this library does not know */
+  REFUSED(FP8_ERR_UNSUPPORTED, "fp8_linear_forward|args|byte", fp8_linear_forward(k.l, &newer.args, NULL));
+  REFUSED(FP8_ERR_UNSUPPORTED, "fp8_linear_backward|args|byte", fp8_linear_backward(k.l, &newer_back.args, NULL));
+  b.max_sms = 1, b.dw = &dw;
+  OK(fp8_linear_backward(k.l, &b, NULL));
+  CLOSE(&dw, want_dw(&k));
+  case_free(&k);
+
+  case_new(&k, FP8_PRESET_NONE, 40, 64, 32); /* a view has nowhere to go in a qtensor that ends before `col` */
+  older = k.saved, older.struct_size = offsetof(fp8_qtensor, col);
+  f = forward_args(&k), f.saved_x = &older;
+  REFUSED(FP8_ERR_ARGUMENT, "saved_x.col.dtype is NONE", fp8_linear_forward(k.l, &f, NULL));
+  older.struct_size = offsetof(fp8_qtensor, col_scale); /* unquantized sides have no scale */
+  OK(fp8_linear_forward(k.l, &f, NULL));
+  assert_true(older.col.data == k.x.data);
+  case_free(&k);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_amax, free_all),        cmocka_unit_test_teardown(test_stats, free_all),
       cmocka_unit_test_teardown(test_coverage, free_all),    cmocka_unit_test_teardown(test_f32_uncovered, free_all),
       cmocka_unit_test_teardown(test_views, free_all),       cmocka_unit_test_teardown(test_zero_rows, free_all),
-      cmocka_unit_test_teardown(test_dbias_alone, free_all),
+      cmocka_unit_test_teardown(test_dbias_alone, free_all), cmocka_unit_test_teardown(test_sized_structs, free_all),
   };
   return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
