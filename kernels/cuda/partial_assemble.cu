@@ -61,8 +61,17 @@ __device__ __forceinline__ void copy_bytes(uint8_t *dst, const uint8_t *src, int
     for (int64_t i = threadIdx.x; i < head; i += kThreads) dst[i] = src[i];
     dst += head, src += head, n -= head;
     const int64_t vectors = n / 16;
-    for (int64_t i = threadIdx.x; i < vectors; i += kThreads)
-      reinterpret_cast<uint4 *>(dst)[i] = __ldcs(reinterpret_cast<const uint4 *>(src) + i);
+    const uint4 *in = reinterpret_cast<const uint4 *>(src);
+    uint4 *out = reinterpret_cast<uint4 *>(dst);
+    int64_t i = threadIdx.x;
+    for (; i + 3 * kThreads < vectors; i += 4 * kThreads) {  // four loads under way before the first store
+      uint4 v[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) v[k] = __ldcs(in + i + k * kThreads);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) out[i + k * kThreads] = v[k];
+    }
+    for (; i < vectors; i += kThreads) out[i] = __ldcs(in + i);
     for (int64_t i = vectors * 16 + threadIdx.x; i < n; i += kThreads) dst[i] = src[i];
     return;
   }

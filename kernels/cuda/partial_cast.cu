@@ -81,6 +81,40 @@ __device__ __forceinline__ void raise(const ops::ParamList &p, int64_t index, ui
   if (bits) atomicMax(static_cast<unsigned *>(p.amax) + index, bits_of(rounded(p, bits)));
 }
 
+// A tile that this rank owns whole, in rows that start at a multiple of four elements: a lane takes four neighbours.
+template <class T>
+__device__ __forceinline__ bool is_whole(const Unit &u) {
+  const ops::ParamItem &m = *u.item;
+  const int64_t first = u.row0 * m.cols + u.col0 - u.own.begin;
+  return u.row0 + kSquare <= m.rows && u.col0 + kSquare <= m.cols && first >= 0 &&
+         first + (kSquare - 1) * m.cols + kSquare <= u.own.count && m.cols % 4 == 0 && (u.own.begin + first) % 4 == 0 &&
+         first % 4 == 0 && reinterpret_cast<uintptr_t>(m.master) % (4 * sizeof(T)) == 0;
+}
+
+template <class T>
+__device__ __forceinline__ void load_four(const void *master, int64_t at, float (&x)[4]) {
+  if constexpr (sizeof(T) == 4) {
+    const float4 v = __ldcs(reinterpret_cast<const float4 *>(static_cast<const float *>(master) + at));
+    x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+  } else {
+    const uint2 v = __ldcs(reinterpret_cast<const uint2 *>(static_cast<const uint16_t *>(master) + at));
+    x[0] = float_of(v.x << 16), x[1] = float_of(v.x & 0xffff0000u);
+    x[2] = float_of(v.y << 16), x[3] = float_of(v.y & 0xffff0000u);
+  }
+}
+
+// Where a lane's column i lies in the tile, either way of reading.
+__device__ __forceinline__ int column_of(bool whole, int lane, int i) { return whole ? 4 * lane + i : lane + 32 * i; }
+
+// To BF16 and back. Any NaN stays one, which is all that a cast looks at.
+__device__ __forceinline__ void round_four(float (&x)[4]) {
+  uint32_t low, high;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(x[1]), "f"(x[0]));
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(x[3]), "f"(x[2]));
+  x[0] = float_of(low << 16), x[1] = float_of(low & 0xffff0000u);
+  x[2] = float_of(high << 16), x[3] = float_of(high & 0xffff0000u);
+}
+
 template <class T>
 __global__ void __launch_bounds__(128) amax_units(const __grid_constant__ Args a) {
   __shared__ uint32_t cols[4][kSquare], square[4];
@@ -93,7 +127,39 @@ __global__ void __launch_bounds__(128) amax_units(const __grid_constant__ Args a
   const bool both = !ops::shares_scale(p.scaling), row_side = !both || (p.sides & 1), col_side = both && (p.sides & 2);
   const int64_t across = units(m.cols, kSquare), across32 = units(m.cols, 32);
   uint32_t col[4] = {0, 0, 0, 0}, of_row = 0, of_row32[4] = {0, 0, 0, 0};
-  for (int r = 0; r < 32; r += 4) {
+  const bool whole = is_whole<T>(u);
+  if (whole) {
+    const int64_t start = warp_row * m.cols + u.col0 + 4 * lane - u.own.begin;
+    for (int r = 0; r < 32; r += 8) {
+      float x[8][4];
+#pragma unroll
+      for (int k = 0; k < 8; ++k) load_four<T>(m.master, start + (r + k) * m.cols, x[k]);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        uint32_t all = 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const uint32_t v = magnitude(x[k][i]);
+          col[i] = max(col[i], v);
+          all = max(all, v);
+        }
+        if (p.scaling == k1x32) {  // eight lanes a block of 32; lane r + k keeps this row's four maxima
+          all = max(all, __shfl_xor_sync(~0u, all, 1));
+          all = max(all, __shfl_xor_sync(~0u, all, 2));
+          all = max(all, __shfl_xor_sync(~0u, all, 4));
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const uint32_t w = __shfl_sync(~0u, all, 8 * i);
+            if (lane == r + k) of_row32[i] = w;
+          }
+        } else if (p.scaling == kRow || p.scaling == k1x128) {
+          const uint32_t w = __reduce_max_sync(~0u, all);
+          if (lane == r + k) of_row = w;
+        }
+      }
+    }
+  }
+  for (int r = 0; !whole && r < 32; r += 4) {
     float x[4][4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -122,6 +188,11 @@ __global__ void __launch_bounds__(128) amax_units(const __grid_constant__ Args a
       }
     }
   }
+  if (p.scaling == k32x32 || col_side) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) cols[warp][column_of(whole, lane, i)] = col[i];
+    __syncwarp();
+  }
   const int64_t row = warp_row + lane;
   if (row_side && row < m.rows) {
     if (p.scaling == kRow) raise(p, m.amax_row + row, of_row);
@@ -136,7 +207,7 @@ __global__ void __launch_bounds__(128) amax_units(const __grid_constant__ Args a
   if (p.scaling == k32x32) {
     uint32_t w[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) w[i] = __reduce_max_sync(~0u, col[i]);
+    for (int i = 0; i < 4; ++i) w[i] = __reduce_max_sync(~0u, cols[warp][lane + 32 * i]);
     if (lane < 4 && warp_row < m.rows && tile_col32 + lane < across32)
       static_cast<uint8_t *>(p.amax)[m.amax_row + warp_row / 32 * across32 + tile_col32 + lane] =
           code_of(p, lane == 0   ? w[0]
@@ -153,8 +224,6 @@ __global__ void __launch_bounds__(128) amax_units(const __grid_constant__ Args a
             max(max(square[0], square[1]), max(square[2], square[3])));
   }
   if (!col_side) return;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) cols[warp][lane + 32 * i] = col[i];
   __syncthreads();
   const int c = threadIdx.x;
   const int64_t column = u.col0 + c, down32 = units(m.rows, 32), row32 = u.row0 / 32;
@@ -205,9 +274,10 @@ __global__ void __launch_bounds__(128) cast_units(const __grid_constant__ Args a
   const int64_t across = units(m.cols, kSquare), across32 = units(m.cols, 32), my_row = warp_row + lane;
   uint8_t *row_piece = static_cast<uint8_t *>(p.shard) + p.row_part + u.own.row_at;
   uint8_t *col_piece = static_cast<uint8_t *>(p.shard) + p.col_part + u.own.col_at;
-  // Multipliers: of the tile, of the lane's own row (handed round), of the lane's own columns.
-  float flat[4] = {1, 1, 1, 1}, mine[4] = {1, 1, 1, 1}, col[4] = {1, 1, 1, 1};
-  const bool by_row = p.scaling == kRow || p.scaling == k1x128 || p.scaling == k1x32;
+  // Multipliers: of the tile, of each row, of the lane's own columns.
+  __shared__ float4 of_rows[4][32];
+  float flat[4] = {1, 1, 1, 1}, col[4] = {1, 1, 1, 1};
+  const bool whole = is_whole<T>(u), by_row = p.scaling == kRow || p.scaling == k1x128 || p.scaling == k1x32;
   if (row_side && !by_row && warp_row < m.rows) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -218,27 +288,56 @@ __global__ void __launch_bounds__(128) cast_units(const __grid_constant__ Args a
             i ? flat[0] : multiplier(p, m.amax_row + (p.scaling == kTensor ? 0 : u.row0 / kSquare * across + tile_col));
       }
     }
+    if (whole) flat[0] = lane < 8 ? flat[0] : lane < 16 ? flat[1] : lane < 24 ? flat[2] : flat[3];
   }
-  if (row_side && by_row && my_row < m.rows) {
+  if (row_side && by_row) {
+    float mine[4] = {1, 1, 1, 1};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
+      if (my_row >= m.rows) continue;
       if (p.scaling == k1x32) {
         if (tile_col32 + i < across32) mine[i] = multiplier(p, m.amax_row + my_row * across32 + tile_col32 + i);
       } else {
         mine[i] = i ? mine[0] : multiplier(p, m.amax_row + (p.scaling == kRow ? my_row : my_row * across + tile_col));
       }
     }
+    of_rows[warp][lane] = make_float4(mine[0], mine[1], mine[2], mine[3]);
+    __syncwarp();
   }
   if (col_side && warp_row < m.rows) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int64_t column = u.col0 + lane + 32 * i;
+      const int64_t column = u.col0 + column_of(whole, lane, i);
       if (column >= m.cols) continue;
       const int64_t at = p.scaling == kRow    ? column
                          : p.scaling == k1x32 ? column * units(m.rows, 32) + warp_row / 32
                                               : column * units(m.rows, kSquare) + u.row0 / kSquare;
       col[i] = multiplier(p, m.amax_col + at);
     }
+  }
+  const bool round = p.round_bf16 && sizeof(T) == 4;
+  if (whole) {
+    const int64_t start = warp_row * m.cols + u.col0 + 4 * lane - u.own.begin;
+    for (int r = 0; r < 32; r += 8) {
+      float x[8][4];
+#pragma unroll
+      for (int k = 0; k < 8; ++k) load_four<T>(m.master, start + (r + k) * m.cols, x[k]);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        const int64_t at = start + (r + k) * m.cols;
+        if (round) round_four(x[k]);
+        if (row_side) {
+          const float s = by_row ? reinterpret_cast<const float *>(&of_rows[warp][r + k])[lane >> 3] : flat[0];
+          *reinterpret_cast<uint32_t *>(row_piece + at) = encode2<F>(mul_rn(x[k][0], s), mul_rn(x[k][1], s)) |
+                                                          encode2<F>(mul_rn(x[k][2], s), mul_rn(x[k][3], s)) << 16;
+        }
+        if (col_side)
+          *reinterpret_cast<uint32_t *>(col_piece + at) = encode2<F>(mul_rn(x[k][0], col[0]), mul_rn(x[k][1], col[1])) |
+                                                          encode2<F>(mul_rn(x[k][2], col[2]), mul_rn(x[k][3], col[3]))
+                                                              << 16;
+      }
+    }
+    return;
   }
   for (int r = 0; r < 32; r += 4) {
     float x[4][4];
@@ -251,14 +350,10 @@ __global__ void __launch_bounds__(128) cast_units(const __grid_constant__ Args a
     }
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      if (p.round_bf16 && sizeof(T) == 4) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) x[k][i] = decode_bf16(encode_bf16(x[k][i]));
-      }
+      if (round) round_four(x[k]);
       if (row_side) {
-        float s[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) s[i] = by_row ? __shfl_sync(~0u, mine[i], r + k) : flat[i];
+        const float4 v = by_row ? of_rows[warp][r + k] : make_float4(flat[0], flat[1], flat[2], flat[3]);
+        const float s[4] = {v.x, v.y, v.z, v.w};
         store_line<F>(row_piece, l[k], x[k], s);
       }
       if (col_side) store_line<F>(col_piece, l[k], x[k], col);
