@@ -18,4 +18,10 @@ cudaError_t launch_route_combine(const ops::RouteCombine &r, cudaStream_t stream
 cudaError_t launch_route_backward(const ops::RouteBackward &r, cudaStream_t stream);
 cudaError_t launch_route_scalar(const ops::RouteScalar &r, cudaStream_t stream);
 
+// The code that a stream capture must find loaded.
+cudaError_t load_partial_amax();
+cudaError_t load_partial_cast();
+cudaError_t load_partial_assemble();
+cudaError_t load_route();
+
 }  // namespace fp8::cuda

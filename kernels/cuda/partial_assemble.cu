@@ -232,4 +232,6 @@ cudaError_t launch_param_assemble(const ops::ParamList &p, cudaStream_t stream, 
   return cudaGetLastError();
 }
 
+cudaError_t load_partial_assemble() { return load_code(&assemble_units, &upload_chunk); }
+
 }  // namespace fp8::cuda

@@ -140,4 +140,6 @@ cudaError_t launch_route_scalar(const ops::RouteScalar &r, cudaStream_t stream) 
   return cudaGetLastError();
 }
 
+cudaError_t load_route() { return load_code(&copy_row, &combine_row, &backward_row, &scalar_units); }
+
 }  // namespace fp8::cuda

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "cuda/launch_cuda.h"
+#include "cuda/launch_param.h"
 #include "device.h"
 #include "fp8/context.h"
 #include "fp8/recipe.h"
@@ -66,7 +67,8 @@ int32_t open(const ops::HostApi *host, const ops::BackendConfig *config, void **
                       "device " + std::to_string(config->device) + " (" + device->name + ") has compute capability " +
                           std::to_string(properties.major) + "." + std::to_string(properties.minor) +
                           "; FP8 needs 8.9 or newer");
-  for (cudaError_t (*loads)() : {load_quantize, load_move, load_gemm_support})
+  for (cudaError_t (*loads)() : {load_quantize, load_move, load_gemm_support, load_partial_amax, load_partial_cast,
+                                 load_partial_assemble, load_route})
     if (cudaError_t e = loads()) return check_cuda(*device, e, "loading the module's kernels");
   cudaMemPoolProps pool{};
   pool.allocType = cudaMemAllocationTypePinned;
