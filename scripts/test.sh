@@ -42,7 +42,7 @@ stage() {
 ctest_in() {
   local preset=$1
   shift
-  ctest --test-dir "build/$preset" -j "$jobs" --timeout 600 --no-tests=error "$@"
+  ctest --test-dir "build/$preset" -j "$jobs" --timeout 900 --no-tests=error "$@"
 }
 
 if [ $setup = 1 ]; then scripts/setup.sh; fi
@@ -65,7 +65,7 @@ if [ $sanitizers = 1 ]; then
   # ThreadSanitizer cannot map its shadow where addresses are too random
   plain=""
   if setarch "$(uname -m)" -R true 2>/dev/null; then plain="setarch $(uname -m) -R"; fi
-  stage "test tsan" $plain ctest --test-dir build/tsan -j "$jobs" --timeout 600 --no-tests=error -L '^(unit|capi)$' -LE '^slow$'
+  stage "test tsan" $plain ctest --test-dir build/tsan -j "$jobs" --timeout 900 --no-tests=error -L '^(unit|capi)$' -LE '^slow$'
 fi
 
 begin=$SECONDS rc=0
