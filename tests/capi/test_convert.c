@@ -117,6 +117,53 @@ static void test_exact_transpose(void **state) {
   }
 }
 
+static void dirty_place(fp8_qtensor *q, uint32_t sides) { /* memory that held something else */
+  fp8_buffer memory;
+  char *ones;
+  OK(fp8_qtensor_bytes(q, sides, &memory.bytes));
+  memory.data = dev_alloc(memory.bytes);
+  ones = malloc(memory.bytes);
+  memset(ones, 0xff, memory.bytes);
+  upload(memory.data, ones, memory.bytes);
+  free(ones);
+  OK(fp8_qtensor_place(q, sides, &memory));
+}
+
+static void padding_is_zero(const fp8_tensor *scale) { /* between the elements of native F32 scales */
+  const int across = scale->stride[0] == 1;            /* lines run down the columns */
+  const int64_t lines = across ? scale->shape[1] : scale->shape[0], used = across ? scale->shape[0] : scale->shape[1];
+  const int64_t step = across ? scale->stride[1] : scale->stride[0];
+  float *h = malloc((size_t)(lines * step) * 4);
+  int64_t i, j, seen = 0;
+  download(h, scale->data, (uint64_t)(lines * step) * 4);
+  for (i = 0; i < lines; ++i)
+    for (j = used; j < step; ++j, ++seen) assert_true(h[i * step + j] == 0);
+  assert_true(seen > 0);
+  free(h);
+}
+
+/* Padding of native strides is zero whoever fills the side. */
+static void test_padding(void **state) {
+  fp8_recipe *r = recipe_of(FP8_PRESET_BLOCK);
+  int32_t role;
+  (void)state;
+  for (role = FP8_ROLE_ACTIVATION; role <= FP8_ROLE_GRADIENT; ++role) {
+    fp8_tensor x = random2(FP8_DTYPE_BF16, 301, 170, 1.0f);
+    fp8_qtensor q = describe(r, role, 301, 170, FP8_SIDE_BOTH), other = describe(r, role, 301, 170, FP8_SIDE_COL);
+    fp8_quantize_args a;
+    dirty_place(&q, FP8_SIDE_BOTH);
+    dirty_place(&other, FP8_SIDE_COL);
+    FP8_INIT(&a);
+    a.x = &x, a.q = &q, a.role = role;
+    OK(fp8_quantize(g_context, r, &a, NULL));
+    padding_is_zero(&q.row_scale);
+    padding_is_zero(&q.col_scale);
+    OK(fp8_requantize(g_context, r, &q, &other, NULL, NULL));
+    padding_is_zero(&other.col_scale);
+  }
+  fp8_recipe_destroy(r);
+}
+
 /* Sides without quantization: views, copies, and quantizing the view. */
 static void test_requantize_plain(void **state) {
   fp8_recipe *none = recipe_of(FP8_PRESET_NONE), *partly;
@@ -295,6 +342,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_golden_requant, free_all),
       cmocka_unit_test_teardown(test_exact_transpose, free_all),
+      cmocka_unit_test_teardown(test_padding, free_all),
       cmocka_unit_test_teardown(test_requantize_plain, free_all),
       cmocka_unit_test_teardown(test_dequantize, free_all),
       cmocka_unit_test_teardown(test_transpose, free_all),

@@ -228,11 +228,45 @@ static void test_accumulation(void **state) {
   }
 }
 
+/* Each ACCUMULATE flag is of its own output alone. */
+static void test_flags_apart(void **state) {
+  uint32_t bits;
+  (void)state;
+  for (bits = 0; bits < 8; ++bits) {
+    linear_case k;
+    fp8_linear_forward_args f;
+    fp8_linear_backward_args b;
+    float *before[3], *after[3];
+    fp8_tensor *outs[3];
+    int i;
+    case_new(&k, FP8_PRESET_BLOCK, 48, 64, 32);
+    k.dx = tensor2(FP8_DTYPE_F32, 48, 64);
+    outs[0] = &k.dw, outs[1] = &k.dx, outs[2] = &k.dbias;
+    f = forward_args(&k), b = backward_args(&k);
+    b.dbias = &k.dbias;
+    OK(fp8_linear_forward(k.l, &f, NULL));
+    OK(fp8_linear_backward(k.l, &b, NULL));
+    for (i = 0; i < 3; ++i) before[i] = get(outs[i]);
+    b.flags = (bits & 1 ? FP8_LINEAR_ACCUMULATE_DW : 0) | (bits & 2 ? FP8_LINEAR_ACCUMULATE_DX : 0) |
+              (bits & 4 ? FP8_LINEAR_ACCUMULATE_DBIAS : 0);
+    OK(fp8_linear_backward(k.l, &b, NULL));
+    for (i = 0; i < 3; ++i) {
+      const float factor = bits >> i & 1 ? 2.0f : 1.0f;
+      int64_t j;
+      after[i] = get(outs[i]);
+      for (j = 0; j < count_of(outs[i]); ++j)
+        assert_true(fabsf(after[i][j] - factor * before[i][j]) <= 1e-6f * fabsf(before[i][j]));
+      free(before[i]), free(after[i]);
+    }
+    case_free(&k);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_values, free_all),       cmocka_unit_test_teardown(test_one_element, free_all),
       cmocka_unit_test_teardown(test_dtypes, free_all),       cmocka_unit_test_teardown(test_ways, free_all),
-      cmocka_unit_test_teardown(test_accumulation, free_all),
+      cmocka_unit_test_teardown(test_accumulation, free_all), cmocka_unit_test_teardown(test_flags_apart, free_all),
   };
   return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
