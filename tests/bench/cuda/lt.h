@@ -11,7 +11,8 @@ namespace lt {
 #define LT_FUNCTIONS(X)                                                                                                \
   X(cublasLtCreate)                                                                                                    \
   X(cublasLtGetVersion)                                                                                                \
-  X(cublasLtMatmul) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy)         \
+  X(cublasLtMatmul)                                                                                                    \
+  X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy)                           \
       X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy)                   \
           X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute) \
               X(cublasLtGetStatusName)
