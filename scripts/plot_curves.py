@@ -65,8 +65,10 @@ def main():
     for run in runs:
         label, colour = style(run)
         seeds = [seed for name, seed in curves if name == run]
-        for i, seed in enumerate(seeds):
-            values = curves[run, seed]
+        lines = [curves[run, seed] for seed in seeds]
+        if len(lines) > 2:  # more lines than an eye can follow: their mean
+            lines = [np.mean(lines, axis=0)]
+        for i, values in enumerate(lines):
             x = np.arange(1, len(values) + 1)
             losses.plot(x, smooth(values, width), color=colour, linewidth=1.6 if run == "none" else 1.0,
                         linestyle="-" if i == 0 else ":", label=label if i == 0 else None)
@@ -88,15 +90,17 @@ def main():
         low, high = min(v.min() for v in settled), max(v.max() for v in settled)
         losses.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
     losses.set_ylabel("training loss (nats a byte)")
-    losses.set_title(f"byte-level GPT, BF16 and FP8 recipes (means over {width} steps)")
-    losses.legend()
+    seeds = len({seed for _, seed in curves})
+    means = f"means over {width} steps" + (f" and {seeds} seeds" if seeds > 2 else "")
+    losses.set_title(f"byte-level GPT, BF16 and FP8 recipes ({means})")
+    losses.legend(fontsize="small", ncols=2)
     gaps.set_ylabel("difference to BF16, same seed")
     gaps.set_xlabel("optimizer step")
     gaps.set_xlim(1, steps)
     gaps.legend(ncols=3, fontsize="small")
     for axes in (losses, gaps):
         axes.grid(alpha=0.3)
-    figure.savefig(picture, dpi=130)
+    figure.savefig(picture, dpi=110)
     print(f"picture in {picture}")
 
 
