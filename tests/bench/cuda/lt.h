@@ -8,14 +8,22 @@
 
 namespace lt {
 
-#define LT_FUNCTIONS(X)                                                                              \
-  X(cublasLtCreate)                                                                                  \
-  X(cublasLtGetVersion)                                                                              \
-  X(cublasLtMatmul)                                                                                  \
-  X(cublasLtMatmulAlgoGetHeuristic)                                                                  \
-  X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute)         \
-      X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) \
-          X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtGetStatusName)
+// clang-format off
+#define LT_FUNCTIONS(X) \
+  X(cublasLtCreate) \
+  X(cublasLtGetVersion) \
+  X(cublasLtMatmul) \
+  X(cublasLtMatmulAlgoGetHeuristic) \
+  X(cublasLtMatmulDescCreate) \
+  X(cublasLtMatmulDescDestroy) \
+  X(cublasLtMatmulDescSetAttribute) \
+  X(cublasLtMatrixLayoutCreate) \
+  X(cublasLtMatrixLayoutDestroy) \
+  X(cublasLtMatmulPreferenceCreate) \
+  X(cublasLtMatmulPreferenceDestroy) \
+  X(cublasLtMatmulPreferenceSetAttribute) \
+  X(cublasLtGetStatusName)
+// clang-format on
 
 struct Api {
 #define LT_SLOT(name) decltype(&::name) name = nullptr;
