@@ -9,7 +9,8 @@ namespace {
 
 // Magnitudes compare as unsigned integers; the order of arrival does not matter.
 void atomic_max(float *cell, float value) {
-  uint32_t *p = reinterpret_cast<uint32_t *>(cell);
+  typedef uint32_t __attribute__((may_alias)) Bits;
+  Bits *p = reinterpret_cast<Bits *>(cell);
   const uint32_t v = num::bits_of(value);
   uint32_t old = __atomic_load_n(p, __ATOMIC_RELAXED);
   while (v > old && !__atomic_compare_exchange_n(p, &old, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
