@@ -21,7 +21,7 @@ static const char help[] =
     "                                       beside it BF16 and MX with the same outliers\n"
     "  --data FILE      text to learn (default: the Perl manual, Debian package perl-doc)\n"
     "  --layers N       default 4          --dim N      default 256 (a multiple of 64)\n"
-    "  --seq N          default 128        --batch N    sequences of a micro-batch (default 8)\n"
+    "  --seq N          default 128        --batch N    sequences of a micro-batch (default 4)\n"
     "  --micro N        micro-batches a step (default 2)\n"
     "  --rate R         peak learning rate (default 1e-3)\n"
     "  --projection W   what the attention projection keeps for backward: passed (default: attention's\n"
@@ -108,7 +108,7 @@ static void set(Options *o, const char *name, const char *value) {
 }
 
 void options_parse(Options *options, int count, char **arguments) {
-  Options defaults = {.shape = {.layers = 4, .dim = 256, .seq = 128, .batch = 8},
+  Options defaults = {.shape = {.layers = 4, .dim = 256, .seq = 128, .batch = 4},
                       .micro_batches = 2,
                       .minutes = 6.0,
                       .rate = 1e-3f,
