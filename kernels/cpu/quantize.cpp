@@ -15,13 +15,13 @@ uint64_t piece(int64_t floats) { return (uint64_t(floats) * 4 + 63) / 64 * 64; }
 
 }  // namespace
 
-// Native strides have room for 4 elements more than a line may need; readers load whole vectors.
+// Native strides of F32 scales are rounded up to 4, since readers load whole vectors. A line that starts off 16 bytes
+// is a slice's, whose neighbours are not padding.
 void zero_padding(const ops::Scale &s) {
-  if (!s.data) return;
-  const int64_t size = s.dtype == num::kF32 ? 4 : 1;
+  if (!s.data || s.dtype != num::kF32 || reinterpret_cast<uintptr_t>(s.data) % 16) return;
   auto zero = [&](int64_t lines, int64_t line, int64_t stride) {
     for (int64_t i = 0; i < lines; ++i)
-      std::memset(static_cast<char *>(s.data) + (i * stride + line) * size, 0, size_t((stride - line) * size));
+      std::memset(static_cast<float *>(s.data) + i * stride + line, 0, size_t(stride - line) * 4);
   };
   auto padded = [](int64_t line, int64_t stride) { return stride > line && stride == (line + 3) / 4 * 4; };
   if (s.row_stride == 1 && s.rows > 0 && padded(s.rows, s.col_stride)) {

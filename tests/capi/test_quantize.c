@@ -314,11 +314,36 @@ static void test_dbias(void **state) {
   }
 }
 
+/* Slices filled apart give the whole's bytes: a slice's neighbours are not padding. */
+static void test_slices(void **state) {
+  static const int64_t cuts[][2] = {{2, 5}, {0, 2}}; /* rows 2..6 of 7 have the stride of a whole of 5 */
+  fp8_recipe *r = recipe_of(FP8_PRESET_BLOCK);
+  const int64_t cols = 304; /* three tiles, rows at multiples of 16 bytes */
+  fp8_tensor x = random2(FP8_DTYPE_BF16, 7, cols, 1.0f);
+  fp8_qtensor whole = quantized(r, FP8_ROLE_ACTIVATION, &x, FP8_SIDE_ROW),
+              parts = describe(r, FP8_ROLE_ACTIVATION, 7, cols, FP8_SIDE_ROW), slice;
+  int i;
+  (void)state;
+  place(&parts, FP8_SIDE_ROW);
+  for (i = 0; i < 2; ++i) {
+    fp8_tensor rows = x;
+    rows.data = (char *)x.data + cuts[i][0] * cols * 2, rows.shape[0] = cuts[i][1];
+    FP8_INIT(&slice);
+    OK(fp8_qtensor_slice(&parts, cuts[i][0], cuts[i][1], &slice));
+    run(r, FP8_ROLE_ACTIVATION, &rows, &slice, NULL, NULL, 0);
+  }
+  same_bytes(parts.row.data, whole.row.data, (uint64_t)(7 * cols));
+  for (i = 0; i < 3; ++i)
+    same_bytes((float *)parts.row_scale.data + 8 * i, (float *)whole.row_scale.data + 8 * i, 7 * sizeof(float));
+  fp8_recipe_destroy(r);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_values, free_all), cmocka_unit_test_teardown(test_strides, free_all),
       cmocka_unit_test_teardown(test_amax, free_all),   cmocka_unit_test_teardown(test_amax_serves_both, free_all),
       cmocka_unit_test_teardown(test_stats, free_all),  cmocka_unit_test_teardown(test_dbias, free_all),
+      cmocka_unit_test_teardown(test_slices, free_all),
   };
   return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
