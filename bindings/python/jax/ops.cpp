@@ -176,3 +176,16 @@ FP8_JAX_HANDLER(fp8_jax_dequantize, fp8_jax::dequantize);
 FP8_JAX_HANDLER(fp8_jax_gemm, fp8_jax::gemm);
 FP8_JAX_HANDLER(fp8_jax_linear_forward, fp8_jax::linear_forward);
 FP8_JAX_HANDLER(fp8_jax_linear_backward, fp8_jax::linear_backward);
+
+// Called while tracing, so that nothing is created under a command buffer's capture: the device's context and, with
+// rows > 0, the linear's plans. Returns a status.
+extern "C" int32_t fp8_jax_prepare(int32_t cuda, int32_t device, const char *recipe, int64_t rows, int64_t in,
+                                   int64_t out, int32_t input, int32_t output) {
+  try {
+    const fp8_context *c = fp8_jax::context_of(cuda != 0, device);
+    if (rows <= 0) return FP8_OK;
+    return fp8_linear_prepare(fp8_jax::linear_of(c, recipe, in, out, input, output), rows, 0);
+  } catch (...) {
+    return FP8_ERR_BACKEND;  // the call itself will say why
+  }
+}

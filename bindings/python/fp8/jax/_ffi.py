@@ -22,11 +22,14 @@ SIDES = {"row": capi.FP8_SIDE_ROW, "col": capi.FP8_SIDE_COL, "both": capi.FP8_SI
 AMAX_GIVEN, BIAS, SAVE, DX, DW, DBIAS, ACCUMULATE, FROM_X = (1 << i for i in range(8))
 
 
+_library = ctypes.CDLL(str(pathlib.Path(__file__).parent / "libfp8_jax.so"))
+_library.fp8_jax_prepare.argtypes = [ctypes.c_int32, ctypes.c_int32, ctypes.c_char_p, *[ctypes.c_int64] * 3, *[ctypes.c_int32] * 2]
+
+
 def _register() -> None:
-    library = ctypes.CDLL(str(pathlib.Path(__file__).parent / "libfp8_jax.so"))
     for name in HANDLERS:
         for platform, suffix in (("cpu", "cpu"), ("CUDA", "cuda")):
-            jax.ffi.register_ffi_target(f"fp8_{name}", jax.ffi.pycapsule(getattr(library, f"fp8_jax_{name}_{suffix}")), platform=platform,
+            jax.ffi.register_ffi_target(f"fp8_{name}", jax.ffi.pycapsule(getattr(_library, f"fp8_jax_{name}_{suffix}")), platform=platform,
                                         api_version=1)
 
 
@@ -44,7 +47,15 @@ def contexts() -> tuple[Context, ...]:
     found = [Context("cpu")]
     if jax.default_backend() == "gpu":
         found.append(Context("cuda"))
+        prepare_cuda("", 0, 0, 0, "f32", "f32")
     return tuple(found)
+
+
+def prepare_cuda(recipe: str, rows: int, in_features: int, out_features: int, input_dtype, output_dtype) -> None:
+    """makes the handlers' contexts and a linear's plans on every CUDA device, before a command buffer may be captured"""
+    for device in jax.local_devices():
+        _library.fp8_jax_prepare(1, device.local_hardware_id, recipe.encode(), rows, in_features, out_features, code_of(input_dtype),
+                                 code_of(output_dtype))
 
 
 def recipe_text(recipe) -> str:
@@ -106,6 +117,8 @@ def linear_bytes(recipe: str, rows: int, in_features: int, out_features: int, in
         config.in_features, config.out_features, config.recipe = in_features, out_features, as_recipe(recipe).handle
         config.input_dtype, config.output_dtype = code_of(input_dtype), code_of(output_dtype)
         most = max(most, capi.fp8_linear_workspace(capi.fp8_linear_create(c.handle, config), rows, 0))
+    if len(contexts()) > 1:
+        prepare_cuda(recipe, rows, in_features, out_features, input_dtype, output_dtype)
     return most
 
 
