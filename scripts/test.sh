@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is needed, builds everything whose toolchain is present, runs every test, then the unit and API tests
 # again under the sanitizers. Prints a table of the time each ctest label took.
-# usage: scripts/test.sh [--no-setup] [--no-sanitizers]
+# usage: scripts/test.sh [--no-setup] [--no-sanitizers] [-DNAME=VALUE...]   (options of the main build)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-setup=1 sanitizers=1
+setup=1 sanitizers=1 options=()
 for arg in "$@"; do
   case "$arg" in
     --no-setup) setup=0 ;;
     --no-sanitizers) sanitizers=0 ;;
+    -D*) options+=("$arg") ;;
     *) sed -n '3,5s/^# //p' "$0"; [ "$arg" = --help ] && exit 0 || exit 2 ;;
   esac
 done
@@ -51,7 +52,8 @@ python=/usr/bin/python3
 if [ -x .dev/venv/bin/python ]; then python=$PWD/.dev/venv/bin/python; fi
 PATH="$PWD/.dev/venv/bin:$PATH"
 
-stage "configure release" cmake --preset release -DPython_EXECUTABLE="$python" -DPython3_EXECUTABLE="$python"
+stage "configure release" cmake --preset release -DPython_EXECUTABLE="$python" -DPython3_EXECUTABLE="$python" \
+  ${options[@]+"${options[@]}"}
 grep -E '^-- fp8:' $logs/configure-release.log || true
 stage "build release" cmake --build build/release -j "$jobs"
 if [ $sanitizers = 1 ]; then
