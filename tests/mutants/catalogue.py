@@ -79,4 +79,9 @@ MUTANTS = [
     # sharding
     ("the group's maximum is a sum", "src/comm/local.cpp", "dst[i] = from[i] > dst[i] ? from[i] : dst[i];",
      "dst[i] = static_cast<T>(dst[i] + from[i]);"),
+    ("a rank casts one element beyond its shard", "kernels/cpu/partial_cast.cpp",
+     "              own.begin + own.count,\n", "              own.begin + own.count + 1,\n"),
+    ("combine adds the slots backwards", "kernels/cpu/route.cpp",
+     "for (int64_t j = 0; j < r.k; ++j) {\n        if (index[j] < 0) continue;",
+     "for (int64_t j = r.k - 1; j >= 0; --j) {\n        if (index[j] < 0) continue;"),
 ]
