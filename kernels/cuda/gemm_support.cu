@@ -50,46 +50,100 @@ __device__ __forceinline__ uint8_t scale_code(const ops::Side &s, int32_t tile_r
   return static_cast<const uint8_t *>(s.scale.data)[row / tile_rows * s.scale.row_stride + k / 32 * s.scale.col_stride];
 }
 
-// 16 elements a thread.
-__global__ void __launch_bounds__(256) widen(const __grid_constant__ ops::Side s, uint16_t *dst, int64_t dst_rows,
-                                             int64_t ld, uint32_t *outside, int32_t vector, int32_t tile_rows) {
-  const int64_t per_row = ld / 16, i = int64_t(blockIdx.x) * 256 + threadIdx.x, row = i / per_row,
-                col = i % per_row * 16;
-  if (row >= dst_rows) return;
-  uint32_t out[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+struct WidenSide {
+  ops::Side s;
+  uint16_t *dst;
+  int64_t rows, ld;
+  uint32_t segments, blocks;  // of 1024 columns; of 8 rows, a segment of a row a warp
+  int32_t vector, tile_rows;
+};
+struct WidenArgs {
+  WidenSide side[2];
+  uint32_t *outside;
+};
+
+// Eight codes of one scale block, whatever they are.
+__device__ __noinline__ uint4 widen_any(int32_t dtype, uint2 w, uint8_t c, uint32_t *outside) {
+  const float scale = num::decode_e8m0(c);
+  uint32_t out[4] = {0, 0, 0, 0};
   bool flag = false;
-  if (row < s.codes.rows && col < s.codes.cols) {
-    const uint8_t *p = static_cast<const uint8_t *>(s.codes.data) + offset_of(s.codes, row);
-    uint32_t w[4] = {0, 0, 0, 0};
-    if (vector && col + 16 <= s.codes.cols) {
-      const uint4 v = load16(p + col);
-      w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
+  for (int j = 0; j < 8; ++j) {
+    const float q = num::decode_fp8(dtype, uint8_t((j < 4 ? w.x : w.y) >> (8 * (j & 3))));
+    const float x = num::mul_rn(q, scale);
+    const bool left = left_out(q, x, c);
+    flag = flag || left;
+    out[j / 2] |= uint32_t(left ? uint16_t(0) : num::encode_bf16(x)) << (16 * (j & 1));
+  }
+  if (flag) *outside = 1;  // every writer writes the same
+  return make_uint4(out[0], out[1], out[2], out[3]);
+}
+
+// A code's exponent and mantissa, put where BF16's are, are its value / 2^kUp, subnormal codes too: two exact products.
+// Between the scale codes kLow and kHigh every finite one stays in BF16's normal range.
+template <class F>
+__device__ __forceinline__ uint4 widen8(uint2 w, uint8_t c, uint32_t *outside) {
+  constexpr bool e4m3 = F::dtype == num::kE4M3;
+  constexpr int kShift = e4m3 ? 4 : 3, kUp = e4m3 ? 120 : 112, kLow = e4m3 ? 10 : 17, kHigh = e4m3 ? 246 : 239;
+  // carries into a byte's top bit where the code is NaN (E4M3), NaN or Inf (E5M2)
+  constexpr uint32_t kCarry = e4m3 ? 0x01010101u : 0x04040404u, kAbs = 0x7f7f7f7fu;
+  const uint32_t special = ((w.x & kAbs) + kCarry) | ((w.y & kAbs) + kCarry);
+  const bool zero = ((w.x | w.y) & kAbs) == 0 && c != 255;
+  if ((special & ~kAbs) || !((c >= kLow && c <= kHigh) || zero)) return widen_any(F::dtype, w, c, outside);
+  const uint32_t up = uint32_t(127 + kUp) * 0x00800080u, scale = uint32_t(c) * 0x00800080u;
+  uint32_t out[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t v = spread2(i < 2 ? w.x : w.y, i & 1);
+    const uint32_t bits = (v & 0x80008000u) | ((v >> kShift) & (e4m3 ? 0x07f007f0u : 0x0fe00fe0u));
+    out[i] = mul2_bf16(mul2_bf16(bits, up), scale);
+  }
+  return make_uint4(out[0], out[1], out[2], out[3]);
+}
+
+__global__ void __launch_bounds__(256) widen(const __grid_constant__ WidenArgs p) {
+  wait_prior();
+  const bool second = blockIdx.x >= p.side[0].blocks;
+  const WidenSide &a = p.side[second ? 1 : 0];
+  const ops::Side &s = a.s;
+  const unsigned block = blockIdx.x - (second ? p.side[0].blocks : 0);
+  const int64_t row = int64_t(block / a.segments) * 8 + (threadIdx.x >> 5);
+  const int64_t col0 = int64_t(block % a.segments) * 1024 + 8 * (threadIdx.x & 31);
+  if (row >= a.rows) return;
+  const uint8_t *codes = static_cast<const uint8_t *>(s.codes.data) + offset_of(s.codes, row);
+  const uint8_t *scales = static_cast<const uint8_t *>(s.scale.data) + row / a.tile_rows * s.scale.row_stride;
+  uint2 w[4];
+  uint8_t c[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    const int64_t col = col0 + 256 * k;
+    w[k] = make_uint2(0, 0);
+    c[k] = 127;
+    if (col >= s.codes.cols) continue;
+    c[k] = scales[col / 32 * s.scale.col_stride];
+    if (a.vector && col + 8 <= s.codes.cols) {
+      w[k] = load8(codes + col);
     } else {
-#pragma unroll
-      for (int j = 0; j < 16; ++j)
-        if (col + j < s.codes.cols) w[j / 4] |= uint32_t(p[(col + j) * s.codes.col_stride]) << (8 * (j & 3));
-    }
-    const uint8_t c = scale_code(s, tile_rows, row, col);
-    const float scale = num::decode_e8m0(c);
-#pragma unroll
-    for (int j = 0; j < 16; ++j) {
-      const float q = num::decode_fp8(s.codes.dtype, uint8_t(w[j / 4] >> (8 * (j & 3))));
-      const float x = num::mul_rn(q, scale);
-      const bool out_of_range = left_out(q, x, c);
-      flag = flag || out_of_range;
-      out[j / 2] |= uint32_t(out_of_range ? uint16_t(0) : num::encode_bf16(x)) << (16 * (j & 1));
+      uint64_t v = 0;
+#pragma unroll 1
+      for (int j = 0; j < 8 && col + j < s.codes.cols; ++j)
+        v |= uint64_t(codes[(col + j) * s.codes.col_stride]) << (8 * j);
+      w[k] = make_uint2(uint32_t(v), uint32_t(v >> 32));
     }
   }
-  uint16_t *to = dst + row * ld + col;
-  *reinterpret_cast<uint4 *>(to) = make_uint4(out[0], out[1], out[2], out[3]);
-  *reinterpret_cast<uint4 *>(to + 8) = make_uint4(out[4], out[5], out[6], out[7]);
-  if (flag) *outside = 1;  // every writer writes the same
+  uint16_t *to = a.dst + row * a.ld + col0;
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    if (col0 + 256 * k >= a.ld) break;
+    *reinterpret_cast<uint4 *>(to + 256 * k) = s.codes.dtype == num::kE4M3 ? widen8<num::E4M3>(w[k], c[k], p.outside)
+                                                                           : widen8<num::E5M2>(w[k], c[k], p.outside);
+  }
 }
 
 // 16 x 16 outputs a block, blocks of 32 along k; most blocks hold nothing left out and are passed over.
 __global__ void __launch_bounds__(256)
     add_outside(const __grid_constant__ ops::Side a, const __grid_constant__ ops::Side b,
                 const __grid_constant__ ops::Matrix d, const uint32_t *outside, int32_t rows_a, int32_t rows_b) {
+  wait_prior();
   if (*outside == 0) return;
   __shared__ float qa[16][33], qb[16][33];
   __shared__ uint8_t la[16][32], lb[16][32], ca[16], cb[16];
@@ -141,16 +195,23 @@ __global__ void __launch_bounds__(256)
 
 __global__ void __launch_bounds__(256)
     finish(const __grid_constant__ ops::Gemm g, const float *y, int64_t ld, int64_t blocks_c) {
-  const int64_t row = blockIdx.x / blocks_c, col0 = blockIdx.x % blocks_c * 1024;
+  wait_prior();
+  const int64_t row = blockIdx.x / blocks_c, col0 = blockIdx.x % blocks_c * 1024 + threadIdx.x;
   const int64_t to = offset_of(g.d, row);
+  float v[4], old[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {  // every load before the first store
+    const int64_t col = col0 + k * 256;
+    v[k] = y && col < g.d.cols ? y[row * ld + col] : 0.0f;
+    old[k] = g.accumulate && col < g.d.cols ? num::load(g.d.dtype, g.d.data, to + col * g.d.col_stride) : 0.0f;
+  }
+#pragma unroll
   for (int k = 0; k < 4; ++k) {
-    const int64_t col = col0 + k * 256 + threadIdx.x;
+    const int64_t col = col0 + k * 256;
     if (col >= g.d.cols) return;
-    float v = y ? y[row * ld + col] : 0.0f;
-    if (g.bias.data) v = num::add_rn(v, num::load(g.bias.dtype, g.bias.data, col * g.bias.stride));
-    const int64_t at = to + col * g.d.col_stride;
-    if (g.accumulate) v = num::add_rn(num::load(g.d.dtype, g.d.data, at), v);
-    num::store(g.d.dtype, g.d.data, at, v);
+    if (g.bias.data) v[k] = num::add_rn(v[k], num::load(g.bias.dtype, g.bias.data, col * g.bias.stride));
+    if (g.accumulate) v[k] = num::add_rn(old[k], v[k]);
+    num::store(g.d.dtype, g.d.data, to + col * g.d.col_stride, v[k]);
   }
 }
 
@@ -215,22 +276,30 @@ cudaError_t launch_repack(const ops::Scale &src, void *dst, int64_t row_stride, 
                 col_stride, size);
 }
 
-cudaError_t launch_widen(const ops::Side &side, void *dst, int64_t dst_rows, int64_t ld, uint32_t *outside,
-                         cudaStream_t stream) {
-  dim3 grid;
-  if (!dst_rows || !ld) return cudaSuccess;
-  if (!grid_of(dst_rows * (ld / 16), &grid)) return cudaErrorInvalidValue;
-  bool vector = side.codes.col_stride == 1 && reinterpret_cast<uintptr_t>(side.codes.data) % 16 == 0;
-  for (int i = 0; i < (side.codes.lead > 1 ? side.codes.lead : 1); ++i)
-    vector = vector && side.codes.lead_stride[i] % 16 == 0;
-  return launch(&widen, grid, dim3(256), stream, false, side, static_cast<uint16_t *>(dst), dst_rows, ld, outside,
-                int32_t{vector}, side.scaling == num::k32x32 ? 32 : 1);
+cudaError_t launch_widen(const Widened &a, const Widened &b, uint32_t *outside, cudaStream_t stream) {
+  WidenArgs p{};
+  p.outside = outside;
+  int64_t blocks = 0;
+  for (int i = 0; i < 2; ++i) {
+    const Widened &from = i ? b : a;
+    const ops::Matrix &codes = from.side->codes;
+    const int64_t segments = ceil_div(from.ld, 1024), mine = ceil_div(from.rows, 8) * segments;
+    bool vector = codes.col_stride == 1 && reinterpret_cast<uintptr_t>(codes.data) % 8 == 0;
+    for (int l = 0; l < (codes.lead > 1 ? codes.lead : 1); ++l) vector = vector && codes.lead_stride[l] % 8 == 0;
+    blocks += mine;
+    if (blocks >= int64_t{1} << 31) return cudaErrorInvalidValue;
+    p.side[i] = {*from.side,      static_cast<uint16_t *>(from.dst),         from.rows,
+                 from.ld,         static_cast<uint32_t>(segments),           static_cast<uint32_t>(mine),
+                 int32_t{vector}, from.side->scaling == num::k32x32 ? 32 : 1};
+  }
+  if (!blocks) return cudaSuccess;
+  return launch(&widen, dim3(static_cast<unsigned>(blocks)), dim3(256), stream, true, p);
 }
 
 cudaError_t launch_outside(const ops::Side &a, const ops::Side &b, const ops::Matrix &d, const uint32_t *outside,
                            int32_t sms, cudaStream_t stream) {
   if (!d.rows || !d.cols) return cudaSuccess;
-  return launch(&add_outside, dim3(static_cast<unsigned>(sms * 2)), dim3(256), stream, false, a, b, d, outside,
+  return launch(&add_outside, dim3(static_cast<unsigned>(sms * 2)), dim3(256), stream, true, a, b, d, outside,
                 a.scaling == num::k32x32 ? 32 : 1, b.scaling == num::k32x32 ? 32 : 1);
 }
 
@@ -238,7 +307,7 @@ cudaError_t launch_finish(const ops::Gemm &g, const float *y, int64_t ld, cudaSt
   const int64_t blocks_c = ceil_div(g.d.cols, 1024), blocks = g.d.rows * blocks_c;
   if (!blocks) return cudaSuccess;
   if (blocks >= int64_t{1} << 31) return cudaErrorInvalidValue;
-  return launch(&finish, dim3(static_cast<unsigned>(blocks)), dim3(256), stream, false, g, y, ld, blocks_c);
+  return launch(&finish, dim3(static_cast<unsigned>(blocks)), dim3(256), stream, true, g, y, ld, blocks_c);
 }
 
 cudaError_t launch_swizzle(const ops::Side &side, void *dst, cudaStream_t stream) {

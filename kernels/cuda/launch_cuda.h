@@ -44,10 +44,14 @@ cudaError_t launch_pack(const ops::Matrix &src, void *dst, int32_t dst_dtype, in
 // zero.
 cudaError_t launch_repack(const ops::Scale &src, void *dst, int64_t row_stride, int64_t col_stride, int64_t size,
                           cudaStream_t stream);
-// FP8 with 1x32 or 32x32 E8M0 scales to BF16 [rows, ld], zero beyond k and from `rows` to dst_rows. Elements that BF16
+// FP8 with 1x32 or 32x32 E8M0 scales to BF16 [rows, ld], zero beyond k; both operands in one kernel. Elements that BF16
 // holds only as a subnormal or not at all are written as zero and *outside becomes 1.
-cudaError_t launch_widen(const ops::Side &side, void *dst, int64_t dst_rows, int64_t ld, uint32_t *outside,
-                         cudaStream_t stream);
+struct Widened {
+  const ops::Side *side;
+  void *dst;         // 16 bytes aligned
+  int64_t rows, ld;  // the side's rows; a multiple of 16
+};
+cudaError_t launch_widen(const Widened &a, const Widened &b, uint32_t *outside, cudaStream_t stream);
 // Adds to d the products that launch_widen left out; leaves at once where *outside is 0.
 cudaError_t launch_outside(const ops::Side &a, const ops::Side &b, const ops::Matrix &d, const uint32_t *outside,
                            int32_t sms, cudaStream_t stream);

@@ -52,6 +52,14 @@ bool rows_fit(const ops::Quantize &q, const Source &s, const Shape &n) {  // qua
          aligned(codes.data, 8) && n.rows < (int64_t{1} << 31);
 }
 
+// quantize_lines: row blocks alone, lean input
+bool lines_fit(const ops::Quantize &q, const TileArgs &a) {
+  const int kind = kind_of(q);
+  return (kind == num::k1x128 || kind == num::k1x32) && !quantized(q.col) && !q.row.amax_given && !q.amax_only &&
+         !q.dbias.data && a.row_vector && a.cols % 8 == 0 &&
+         ceil_div(a.rows, 8) * ceil_div(a.cols, 512) < (int64_t{1} << 31);
+}
+
 }  // namespace
 
 QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms) {
@@ -120,12 +128,11 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
 
   switch (kind) {
     case 0:  // column sums alone
-      if (n.rows && n.cols && !ran(tiles_known(a, lean, grid, stream, false))) return e;
+      if (n.rows && n.cols && !ran(tiles_known(a, lean, grid, stream))) return e;
       break;
     case num::kTensor: {
       a.any_given = (has_row && q.row.amax_given) || (has_col && q.col.amax_given);
       a.parts = 1;
-      bool overlap = false;
       if (a.any_given) {
         a.tensor_amax = static_cast<const float *>(has_row && q.row.amax_given ? q.row.amax.data : q.col.amax.data);
         if (q.amax_only) return cudaSuccess;
@@ -138,10 +145,10 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
         a.tensor_amax = m.partials;
         a.parts = l.parts;
         a.reversed = 1;  // what the first pass read last is still in the cache
-        overlap = true;
+        a.chained = 1;
       }
       if (q.amax_only) grid = 1;
-      if (!ran(tiles_known(a, lean, grid, stream, overlap))) return e;
+      if (!ran(tiles_known(a, lean, grid, stream))) return e;
       break;
     }
     case num::kRow: {
@@ -163,7 +170,8 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
                    nullptr,
                    row_own ? reinterpret_cast<float *>(workspace + l.row_amax) : nullptr,
                    col_own ? reinterpret_cast<float *>(workspace + l.col_amax) : nullptr};
-        if (n.rows && n.cols &&
+        a.chained = n.rows && n.cols;
+        if (a.chained &&
             !ran(launch_amax(m, lean_input, static_cast<unsigned>(std::min<int64_t>(tiles, int64_t{sms} * 3)), stream)))
           return e;
         a.row_amax = m.row_amax, a.row_amax_stride = 1;
@@ -179,11 +187,15 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
       if (has_col && !col_own)
         a.col_amax = static_cast<const float *>(q.col.amax.data), a.col_amax_stride = q.col.amax.row_stride;
       a.reversed = 1;
-      if (!ran(tiles_known(a, lean, grid, stream, row_own || col_own))) return e;
+      if (!ran(tiles_known(a, lean, grid, stream))) return e;
       break;
     }
     default: {
       if (!n.rows || !n.cols) break;
+      if (lean && lines_fit(q, a)) {
+        if (!ran(launch_lines(a, kind == num::k1x32, stream))) return e;
+        break;
+      }
       a.any_given = (has_row && q.row.amax_given) || (has_col && q.col.amax_given);
       switch (kind) {
         case num::k1x128:
@@ -209,7 +221,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
 
 cudaError_t load_quantize() {
   cudaError_t e = load_known();
-  for (cudaError_t (*loads)() : {load_block128, load_square128, load_block32, load_square32})
+  for (cudaError_t (*loads)() : {load_block128, load_square128, load_block32, load_square32, load_lines})
     if (!e) e = loads();
   return e;
 }

@@ -5,7 +5,7 @@
 namespace fp8::cuda {
 
 cudaError_t tiles_block128(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream) {
-  return launch_tiles<kBlock128>(a, lean, grid, stream, false);
+  return launch_tiles<kBlock128>(a, lean, grid, stream);
 }
 
 cudaError_t load_block128() { return load_tiles<kBlock128>(); }

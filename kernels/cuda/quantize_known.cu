@@ -14,6 +14,7 @@ __global__ void __launch_bounds__(kTileThreads, kLean<Tile> ? 3 : 1) amax_tiles(
   __shared__ __align__(16) float part[16][kTile];
   const int t = threadIdx.x, cg = t & 15, rg = t >> 4, lane = t & 31, warp = t >> 5;
   float best = 0.0f;
+  wait_prior();
   for (int64_t tile = blockIdx.x; tile < a.tiles; tile += gridDim.x) {
     const int64_t row = tile / a.tiles_c * kTile + 4 * rg, col0 = tile % a.tiles_c * kTile, col = col0 + 8 * cg;
     Tile x;
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(kTileThreads, kLean<Tile> ? 3 : 1) amax_tiles(
       if ((cg & 3) == 0 && mine < a.rows) atomic_amax(a.row_amax + mine, v);
     }
     if (a.col_amax) {
-      col_maxima(x, part, warp, lane, cg);
+      col_maxima<1>(&x, part, warp, lane, cg);
       __syncthreads();
       if (t < kTile && col0 + t < a.cols) {
         float v = 0.0f;
@@ -59,6 +60,7 @@ __global__ void __launch_bounds__(256) quantize_rows(const __grid_constant__ Til
   const uint16_t *p = static_cast<const uint16_t *>(a.source.x.data) + row * a.source.x.lead_stride[0];
   uint4 w[kVectors];
   uint32_t best2 = 0;
+  wait_prior();
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
     const int64_t c = (int64_t(k) * 256 + t) * 8;
@@ -75,6 +77,7 @@ __global__ void __launch_bounds__(256) quantize_rows(const __grid_constant__ Til
   best = 0.0f;
 #pragma unroll
   for (int i = 0; i < 8; ++i) best = amax1(best, part[i]);
+  release_next();
   const num::ScaleOf s = num::scale_of(a.dtype, a.rule, best, a.floor);
   if (t == 0) put_scale(a.row, 0, row, 0, best, s);
   uint8_t *q = static_cast<uint8_t *>(a.row.side.codes.data) + row * a.row.side.codes.lead_stride[0];
@@ -111,16 +114,16 @@ __global__ void finish_dbias(const float *chunks, int64_t count, ops::Vector out
 // --------------------------------------------------------------- launchers
 
 cudaError_t launch_amax(const AmaxArgs &a, bool lean, unsigned grid, cudaStream_t stream) {
-  return lean ? launch(&amax_tiles<Bf16Tile>, dim3(grid), dim3(kTileThreads), stream, false, a)
-              : launch(&amax_tiles<WideTile>, dim3(grid), dim3(kTileThreads), stream, false, a);
+  return lean ? launch(&amax_tiles<Bf16Tile>, dim3(grid), dim3(kTileThreads), stream, true, a)
+              : launch(&amax_tiles<WideTile>, dim3(grid), dim3(kTileThreads), stream, true, a);
 }
 
 cudaError_t launch_rows(const TileArgs &a, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(a.rows)), block(256);
-  if (a.cols <= 2048) return launch(&quantize_rows<1>, grid, block, stream, false, a);
-  if (a.cols <= 4096) return launch(&quantize_rows<2>, grid, block, stream, false, a);
-  if (a.cols <= 8192) return launch(&quantize_rows<4>, grid, block, stream, false, a);
-  return launch(&quantize_rows<8>, grid, block, stream, false, a);
+  if (a.cols <= 2048) return launch(&quantize_rows<1>, grid, block, stream, true, a);
+  if (a.cols <= 4096) return launch(&quantize_rows<2>, grid, block, stream, true, a);
+  if (a.cols <= 8192) return launch(&quantize_rows<4>, grid, block, stream, true, a);
+  return launch(&quantize_rows<8>, grid, block, stream, true, a);
 }
 
 cudaError_t launch_copy_amax(const float *src, const ops::Scale &dst, int64_t n, cudaStream_t stream) {
@@ -135,8 +138,8 @@ cudaError_t launch_finish_dbias(const float *chunks, int64_t count, const ops::V
                 count, out, accumulate);
 }
 
-cudaError_t tiles_known(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream, bool overlap) {
-  return launch_tiles<kAmaxKnown>(a, lean, grid, stream, overlap);
+cudaError_t tiles_known(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream) {
+  return launch_tiles<kAmaxKnown>(a, lean, grid, stream);
 }
 
 cudaError_t load_known() {

@@ -5,7 +5,7 @@
 namespace fp8::cuda {
 
 cudaError_t tiles_square128(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream) {
-  return launch_tiles<kSquare128>(a, lean, grid, stream, false);
+  return launch_tiles<kSquare128>(a, lean, grid, stream);
 }
 
 cudaError_t load_square128() { return load_tiles<kSquare128>(); }

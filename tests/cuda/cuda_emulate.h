@@ -17,7 +17,7 @@ struct dim3 {
   unsigned x = 1, y = 1, z = 1;
   dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
 };
-struct uint2 {
+struct alignas(8) uint2 {
   uint32_t x, y;
 };
 struct alignas(16) uint4 {
@@ -166,6 +166,20 @@ inline uint32_t amax2_bf16(uint32_t amax, uint32_t x) {
 }
 inline float shuffle(float x, int lane) { return emulate::exchange(x, lane); }
 inline float shuffle_xor(float x, int mask) { return emulate::exchange(x, (emulate::machine().thread & 31) ^ mask); }
+inline uint32_t shuffle_xor_bits(uint32_t x, int mask) { return num::bits_of(shuffle_xor(num::float_of(x), mask)); }
+inline uint32_t spread2(uint32_t w, int h) { return w >>= 16 * h, (w & 0xff) << 8 | (w & 0xff00) << 16; }
+inline uint32_t low_halves(uint32_t a, uint32_t b) { return (a & 0xffff) | b << 16; }
+inline uint32_t high_halves(uint32_t a, uint32_t b) { return a >> 16 | (b & 0xffff0000u); }
+inline uint32_t mul2_bf16(uint32_t a, uint32_t b) {
+  auto one = [](uint32_t x, uint32_t y) {
+    return uint32_t(num::encode_bf16(num::float_of(x << 16) * num::float_of(y << 16)));
+  };
+  return one(a & 0xffff, b & 0xffff) | one(a >> 16, b >> 16) << 16;
+}
+inline uint2 load8(const void *p) {
+  if (reinterpret_cast<uintptr_t>(p) % 8) __builtin_trap();
+  return *static_cast<const uint2 *>(p);
+}
 inline uint4 load16(const void *p) {
   if (reinterpret_cast<uintptr_t>(p) % 16) __builtin_trap();
   return *static_cast<const uint4 *>(p);

@@ -28,13 +28,13 @@ void *aligned(size_t bytes) {
   return p;
 }
 
-bool run_case(uint64_t seed) {
-  const test::Case shape = test::make_case(seed, nullptr, kSizes, kCount);
+bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount) {
+  const test::Case shape = test::make_case(seed, nullptr, sizes, count);
   const size_t bytes = shape.arena.size();
   void *base = aligned(bytes);
   std::vector<uint8_t> results[2];
   for (int way = 0; way < 2; ++way) {
-    test::Case c = test::make_case(seed, base, kSizes, kCount);
+    test::Case c = test::make_case(seed, base, sizes, count);
     std::memcpy(base, c.arena.data(), bytes);
     const uint64_t need =
         way ? static_cast<uint64_t>(cuda::quantize_layout(c.q, 3).bytes) : cpu::quantize_workspace(c.q);
@@ -57,6 +57,24 @@ bool run_case(uint64_t seed) {
 void quantize_equals_cpu(void **) {
   int bad = 0;
   for (uint64_t seed = 0; seed < 240; ++seed) bad += !run_case(seed);
+  assert_int_equal(bad, 0);
+}
+
+// Row sides alone of 1x128 and 1x32, aligned: quantize_lines, with its second load and its ends.
+void lines_equal_cpu(void **) {
+  const int64_t sizes[] = {9, 16, 264, 520, 776};
+  int bad = 0, ran = 0;
+  for (uint64_t seed = 2; seed < 900; seed += 2) {
+    if (seed % 6 != 2 && seed % 6 != 4) continue;  // the kinds
+    const test::Case c = test::make_case(seed, nullptr, sizes, 5);
+    const ops::Quantize &q = c.q;
+    if (!q.row.side.scaling || q.col.side.scaling || c.text.find(" plain") == std::string::npos || q.dbias.data ||
+        q.amax_only || c.cols < 264)
+      continue;
+    bad += !run_case(seed, sizes, 5);
+    ++ran;
+  }
+  assert_in_range(ran, 10, 1000);
   assert_int_equal(bad, 0);
 }
 
@@ -181,8 +199,7 @@ void widened_product_is_whole(void **) {
     const ops::Side a = side(qa, sa, m), b = side(qb, sb, n);
     uint16_t *wa = static_cast<uint16_t *>(aligned(m * ld * 2)), *wb = static_cast<uint16_t *>(aligned(n * ld * 2));
     uint32_t flag = 0;
-    assert_int_equal(cuda::launch_widen(a, wa, m, ld, &flag, nullptr), cudaSuccess);
-    assert_int_equal(cuda::launch_widen(b, wb, n, ld, &flag, nullptr), cudaSuccess);
+    assert_int_equal(cuda::launch_widen({&a, wa, m, ld}, {&b, wb, n, ld}, &flag, nullptr), cudaSuccess);
     assert_int_equal(flag != 0, round != 0);
     std::vector<float> d(m * n);
     for (int64_t i = 0; i < m; ++i)
@@ -204,6 +221,42 @@ void widened_product_is_whole(void **) {
         assert_true(std::fabs(d[i * n + j] - sum) <= 1e-5 * size);
       }
     free(wa), free(wb);
+  }
+}
+
+// Every code under every scale, in and out of the window: the exact value, or zero and the flag.
+void every_code_widens(void **) {
+  constexpr int64_t rows = 256, k = 264, ld = 272;  // row r: scale code r; codes in order
+  std::vector<uint8_t> codes(rows * k), scales(rows * 9);
+  for (int64_t i = 0; i < rows * k; ++i) codes[i] = static_cast<uint8_t>(i % k);
+  for (int64_t i = 0; i < rows * 9; ++i) scales[i] = static_cast<uint8_t>(i / 9);
+  uint16_t *out[2] = {static_cast<uint16_t *>(aligned(rows * ld * 2)), static_cast<uint16_t *>(aligned(rows * ld * 2))};
+  ops::Side s[2];
+  for (int i = 0; i < 2; ++i) {
+    s[i] = ops::Side{};
+    s[i].scaling = num::k1x32;
+    s[i].codes = matrix(codes.data(), i ? num::kE5M2 : num::kE4M3, rows, k, k);
+    s[i].scale = {scales.data(), num::kE8M0, 0, rows, 9, 9, 1};
+    std::memset(out[i], 0xcd, rows * ld * 2);
+  }
+  uint32_t flag = 0;
+  assert_int_equal(cuda::launch_widen({&s[0], out[0], rows, ld}, {&s[1], out[1], rows, ld}, &flag, nullptr),
+                   cudaSuccess);
+  assert_int_equal(flag, 1);
+  for (int i = 0; i < 2; ++i) {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < ld; ++c) {
+        uint16_t want = 0;
+        if (c < k) {
+          const float q = num::decode_fp8(s[i].codes.dtype, codes[r * k + c]);
+          const double x = std::ldexp(double(q), static_cast<int>(r) - 127);
+          const bool left =
+              r != 255 && std::isfinite(q) && q != 0 && (std::fabs(x) < 0x1p-126 || std::fabs(x) > 0x1.fep127);
+          want = r == 255 || std::isnan(q) ? 0x7fc0 : left ? 0 : num::encode_bf16(static_cast<float>(x));
+        }
+        assert_int_equal(out[i][r * ld + c], want);
+      }
+    free(out[i]);
   }
 }
 
@@ -258,11 +311,10 @@ void swizzle_repeats_block_scales(void **) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(quantize_equals_cpu),
-                              cmocka_unit_test(moves_equal_cpu),
-                              cmocka_unit_test(dequantize_and_measure_equal_cpu),
-                              cmocka_unit_test(widened_product_is_whole),
-                              cmocka_unit_test(pack_repack_finish),
-                              cmocka_unit_test(swizzle_repeats_block_scales)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(quantize_equals_cpu),      cmocka_unit_test(lines_equal_cpu),
+      cmocka_unit_test(moves_equal_cpu),          cmocka_unit_test(dequantize_and_measure_equal_cpu),
+      cmocka_unit_test(widened_product_is_whole), cmocka_unit_test(every_code_widens),
+      cmocka_unit_test(pack_repack_finish),       cmocka_unit_test(swizzle_repeats_block_scales)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

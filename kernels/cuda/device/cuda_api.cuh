@@ -62,6 +62,18 @@ __device__ __forceinline__ uint32_t encode2(float lo, float hi) {
   return r;
 }
 
+// Bytes 2 h and 2 h + 1 of w as the upper bytes of two halves.
+__device__ __forceinline__ uint32_t spread2(uint32_t w, int h) { return __byte_perm(w, 0, h ? 0x3424 : 0x1404); }
+__device__ __forceinline__ uint32_t low_halves(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x5410); }
+__device__ __forceinline__ uint32_t high_halves(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x7632); }
+
+// Products of packed BF16, rounded once; subnormals stay. Adding -0 keeps a zero's sign.
+__device__ __forceinline__ uint32_t mul2_bf16(uint32_t a, uint32_t b) {
+  uint32_t r;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000u));
+  return r;
+}
+
 // |x| maximum of packed BF16, NaN ignored.
 __device__ __forceinline__ uint32_t amax2_bf16(uint32_t amax, uint32_t x) {
   uint32_t r;
@@ -73,6 +85,10 @@ __device__ __forceinline__ float amax1(float amax, float x) { return fmaxf(amax,
 
 __device__ __forceinline__ float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 __device__ __forceinline__ float shuffle(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+__device__ __forceinline__ uint32_t shuffle_xor_bits(uint32_t x, int mask) {
+  return __shfl_xor_sync(0xffffffffu, x, mask);
+}
+__device__ __forceinline__ uint2 load8(const void *p) { return *static_cast<const uint2 *>(p); }
 __device__ __forceinline__ uint4 load16(const void *p) { return *static_cast<const uint4 *>(p); }
 __device__ __forceinline__ void store8_streaming(void *p, uint32_t a, uint32_t b) {
   __stcs(static_cast<uint2 *>(p), make_uint2(a, b));

@@ -19,6 +19,7 @@ struct TileArgs {
   float floor;
   int32_t row_vector, col_vector;  // 8-byte stores of row codes, 16-byte stores of column codes
   int32_t reversed, any_given;
+  int32_t chained;  // directly behind amax_tiles, which has waited for what wrote the input
 };
 
 __device__ __forceinline__ void put_scale(const ops::QuantizeSide &s, int32_t amax_only, int64_t r, int64_t c,
@@ -59,9 +60,14 @@ __device__ __forceinline__ void put_bytes(uint8_t *p, int64_t stride, uint32_t l
   for (int j = 0; j < 8 && j < n; ++j, bytes >>= 8) p[j * stride] = uint8_t(bytes);
 }
 
-// A lean tile comes with codes of one row stride.
+// A lean tile comes with codes of one row stride. Half the threads hold it, in two halves of 64 rows: more bytes in
+// flight and narrower barriers.
 template <class Tile>
 constexpr bool kLean = sizeof(Tile) == sizeof(Bf16Tile);
+template <class Tile>
+constexpr int kHalves = kLean<Tile> ? 2 : 1;
+template <class Tile>
+constexpr int kThreads = kTileThreads / kHalves<Tile>;
 template <class Tile>
 __device__ __forceinline__ int64_t codes_offset(const ops::Matrix &m, int64_t row) {
   if constexpr (kLean<Tile>)
@@ -106,8 +112,8 @@ template <class Tile>
 __device__ __forceinline__ void write_col(const TileArgs &a, const uint32_t *words, int t, int64_t row0, int64_t col0) {
   const ops::Matrix &codes = a.col.side.codes;
 #pragma unroll
-  for (int pass = 0; pass < 2; ++pass) {
-    const int c = t / 8 + 64 * pass, part = t & 7;
+  for (int pass = 0; pass < kTile * 8 / kThreads<Tile>; ++pass) {
+    const int c = t / 8 + kThreads<Tile> / 8 * pass, part = t & 7;
     if (col0 + c >= a.cols) break;
     uint32_t w[4];
 #pragma unroll
@@ -172,71 +178,119 @@ template <class Tile>
 __device__ __forceinline__ void row_maxima(const Tile &x, float (&r)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    r[i] = 0.0f;
+    if constexpr (kLean<Tile>) {
+      uint32_t m = 0;
 #pragma unroll
-    for (int j = 0; j < 8; ++j) r[i] = amax1(r[i], x.at(i, j));
+      for (int k = 0; k < 4; ++k) m = amax2_bf16(m, x.w[i][k]);
+      r[i] = amax1(num::float_of(m << 16), num::float_of(m & 0xffff0000u));
+    } else {
+      r[i] = 0.0f;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) r[i] = amax1(r[i], x.at(i, j));
+    }
   }
 }
 
-// Maxima over a warp's 8 rows, to part[warp][column].
-template <class Tile>
-__device__ __forceinline__ void col_maxima(const Tile &x, float (*part)[kTile], int warp, int lane, int cg) {
-  float c[8];
-#pragma unroll
-  for (int j = 0; j < 8; ++j) c[j] = amax1(amax1(amax1(amax1(0.0f, x.at(0, j)), x.at(1, j)), x.at(2, j)), x.at(3, j));
+// Maxima over the warp's 8 rows of kCount tiles, to part[slot][column].
+template <int kCount, class Tile>
+__device__ __forceinline__ void col_maxima(const Tile *x, float (*part)[kTile], int slot, int lane, int cg) {
   const bool up = lane & 16;
-  float k[4];
+  uint4 *p = reinterpret_cast<uint4 *>(&part[slot][8 * cg + (up ? 4 : 0)]);
+  if constexpr (kLean<Tile>) {
+    uint32_t c[4] = {0, 0, 0, 0};
 #pragma unroll
-  for (int q = 0; q < 4; ++q) k[q] = amax1(up ? c[4 + q] : c[q], shuffle_xor(up ? c[q] : c[4 + q], 16));
-  float *p = &part[warp][8 * cg + (up ? 4 : 0)];
+    for (int h = 0; h < kCount; ++h)
 #pragma unroll
-  for (int q = 0; q < 4; ++q) p[q] = k[q];
+      for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int k = 0; k < 4; ++k) c[k] = amax2_bf16(c[k], x[h].w[i][k]);
+    const uint32_t a = amax2_bf16(up ? c[2] : c[0], shuffle_xor_bits(up ? c[0] : c[2], 16)),
+                   b = amax2_bf16(up ? c[3] : c[1], shuffle_xor_bits(up ? c[1] : c[3], 16));
+    *p = make_uint4(a << 16, a & 0xffff0000u, b << 16, b & 0xffff0000u);
+  } else {
+    float c[8], k[4];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      c[j] = 0.0f;
+#pragma unroll
+      for (int h = 0; h < kCount; ++h)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) c[j] = amax1(c[j], x[h].at(i, j));
+    }
+#pragma unroll
+    for (int q = 0; q < 4; ++q) k[q] = amax1(up ? c[4 + q] : c[q], shuffle_xor(up ? c[q] : c[4 + q], 16));
+    *p = make_uint4(num::bits_of(k[0]), num::bits_of(k[1]), num::bits_of(k[2]), num::bits_of(k[3]));
+  }
+}
+
+// The E8M0 scales of column c's four blocks: one word where they lie together.
+__device__ __forceinline__ void put_codes(const ops::Scale &s, int64_t c, int64_t first, int64_t count,
+                                          uint32_t codes) {
+  uint8_t *p = static_cast<uint8_t *>(s.data) + c * s.row_stride + first * s.col_stride;
+  if (s.col_stride == 1 && count >= 4 && reinterpret_cast<uintptr_t>(p) % 4 == 0)
+    *reinterpret_cast<uint32_t *>(p) = codes;
+  else
+    for (int b = 0; b < 4 && b < count; ++b, codes >>= 8) p[b * s.col_stride] = uint8_t(codes);
 }
 
 template <class Tile, int kKind>
-__global__ void __launch_bounds__(kTileThreads, kLean<Tile> ? 2 : 1)
+__global__ void __launch_bounds__(kThreads<Tile>, kLean<Tile> ? 3 : 1)
     quantize_tiles(const __grid_constant__ TileArgs a) {
   constexpr int kBlock = kKind == kBlock32 || kKind == kSquare32 ? 32 : 128, kBlocks = kTile / kBlock;
+  constexpr int kH = kHalves<Tile>, kN = kThreads<Tile>, kWarps = kN / 32;
   __shared__ __align__(16) uint32_t words[kTile * 32];
-  __shared__ __align__(16) float part[16][kTile];
-  __shared__ float multiplier[4][kTile];
+  __shared__ __align__(16) float part[16][kTile];  // of 8 rows each, or of a warp's
+  __shared__ __align__(16) float multiplier[4][kTile];
   __shared__ float square[16][4];
-  const int t = threadIdx.x, cg = t & 15, rg = t >> 4, lane = t & 31, warp = t >> 5;
+  __shared__ __align__(4) uint8_t codes[kTile][4];
+  const int t = threadIdx.x, cg = t & 15, lane = t & 31, warp = t >> 5;
   const int64_t tile = a.reversed ? int64_t(gridDim.x) - 1 - blockIdx.x : blockIdx.x;
   const int64_t tile_r = tile / a.tiles_c, tile_c = tile % a.tiles_c;
-  const int64_t row0 = tile_r * kTile, col0 = tile_c * kTile, row = row0 + 4 * rg, col = col0 + 8 * cg;
+  const int64_t row0 = tile_r * kTile, col0 = tile_c * kTile, col = col0 + 8 * cg;
   const bool has_row = a.row.side.scaling != 0, has_col = a.col.side.scaling != 0;
-  Tile x;
-  x.load(a.source, row, col, a.rows, a.cols);
-  wait_prior();
+  // half h: row group t / 16 + 32 / kH * h of 4 rows, slot warp + kWarps * h of 8 rows
+  const auto group = [&](int h) { return (t >> 4) + 32 / kH * h; };
+  const auto row = [&](int h) { return row0 + 4 * group(h); };
 
-  float mr[4], mc[8];
+  const bool early = kKind == kAmaxKnown && a.chained;
+  if (!early) wait_prior();
+  Tile x[kH];
+#pragma unroll
+  for (int h = 0; h < kH; ++h) x[h].load(a.source, row(h), col, a.rows, a.cols);
+  if (early) wait_prior();
+
+  bool uniform = kKind == kSquare128 || kKind == kSquare32;  // mr serves the columns too
+  float mr[kH][4];
   if constexpr (kKind == kAmaxKnown) {
     if (a.tensor_amax) {
+      uniform = true;
       float v = 0.0f;
-      for (int i = t; i < a.parts; i += kTileThreads) v = amax1(v, a.tensor_amax[i]);
+      for (int i = t; i < a.parts; i += kN) v = amax1(v, a.tensor_amax[i]);
 #pragma unroll
       for (int s = 16; s; s /= 2) v = amax1(v, shuffle_xor(v, s));
       if (lane == 0) square[warp][0] = v;
       __syncthreads();
       v = 0.0f;
-      for (int w = 0; w < 16; ++w) v = amax1(v, square[w][0]);
+      for (int w = 0; w < kWarps; ++w) v = amax1(v, square[w][0]);
       if (a.any_given) v = a.tensor_amax[0];
       const num::ScaleOf s = num::scale_of(a.dtype, a.rule, v, a.floor);
-      for (int i = 0; i < 4; ++i) mr[i] = s.multiplier;
-      for (int j = 0; j < 8; ++j) mc[j] = s.multiplier;
+#pragma unroll
+      for (int i = 0; i < 4 * kH; ++i) mr[i / 4][i % 4] = s.multiplier;
       if (blockIdx.x == 0 && t == 0) {
         if (has_row) put_scale(a.row, a.amax_only, 0, 0, v, s);
         if (has_col) put_scale(a.col, a.amax_only, 0, 0, v, s);
       }
     } else {
       if (has_row) {
-        const int64_t mine = row + ((cg >> 2) & 3);
-        const float v = mine < a.rows ? a.row_amax[mine * a.row_amax_stride] : 0.0f;
-        const num::ScaleOf s = num::scale_of(a.dtype, a.rule, v, a.floor);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) mr[i] = shuffle(s.multiplier, (lane & 16) | (i << 2));
-        if (tile_c == 0 && (cg & 3) == 0 && mine < a.rows) put_scale(a.row, a.amax_only, mine, 0, v, s);
+        for (int h = 0; h < kH; ++h) {
+          const int64_t mine = row(h) + ((cg >> 2) & 3);
+          const float v = mine < a.rows ? a.row_amax[mine * a.row_amax_stride] : 0.0f;
+          const num::ScaleOf s = num::scale_of(a.dtype, a.rule, v, a.floor);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) mr[h][i] = shuffle(s.multiplier, (lane & 16) | (i << 2));
+          if (tile_c == 0 && (cg & 3) == 0 && mine < a.rows) put_scale(a.row, a.amax_only, mine, 0, v, s);
+        }
       }
       if (has_col) {
         if (t < kTile) {
@@ -247,102 +301,153 @@ __global__ void __launch_bounds__(kTileThreads, kLean<Tile> ? 2 : 1)
           if (tile_r == 0 && mine < a.cols) put_scale(a.col, a.amax_only, mine, 0, v, s);
         }
         __syncthreads();
-#pragma unroll
-        for (int j = 0; j < 8; ++j) mc[j] = multiplier[0][8 * cg + j];
       }
     }
   } else if constexpr (kKind == kSquare128 || kKind == kSquare32) {
-    float r[4];
-    row_maxima(x, r);
-    float v = amax1(amax1(amax1(r[0], r[1]), r[2]), r[3]);
-    v = amax1(v, shuffle_xor(v, 1));
-    v = amax1(v, shuffle_xor(v, 2));
-    v = amax1(v, shuffle_xor(v, 16));
-    if constexpr (kBlock == 128) {
-      v = amax1(v, shuffle_xor(v, 4));
-      v = amax1(v, shuffle_xor(v, 8));
-    }
-    if (lane < 16 && (lane & 3) == 0) square[warp][lane >> 2] = v;
-    __syncthreads();
-    constexpr int kWarps = 16 / kBlocks;
-    const int br = warp / kWarps, bc = kBlock == 32 ? cg >> 2 : 0;
-    v = 0.0f;
+    float best[kH];
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) v = amax1(v, square[br * kWarps + w][bc]);
-    const int64_t sr = tile_r * kBlocks + br, sc = tile_c * kBlocks + bc;
-    if (a.any_given)
-      v = has_row && a.row.amax_given ? given_or(a.row, sr, sc, v) : has_col ? given_or(a.col, sc, sr, v) : v;
-    const num::ScaleOf s = num::scale_of(a.dtype, a.rule, v, a.floor);
-    for (int i = 0; i < 4; ++i) mr[i] = s.multiplier;
-    for (int j = 0; j < 8; ++j) mc[j] = s.multiplier;
-    const bool first = kBlock == 32 ? (rg & 7) == 0 && (cg & 3) == 0 : t == 0;
-    if (first && sr * kBlock < a.rows && sc * kBlock < a.cols) {
-      if (has_row) put_scale(a.row, a.amax_only, sr, sc, v, s);
-      if (has_col) put_scale(a.col, a.amax_only, sc, sr, v, s);
-    }
-  } else {
-    if (has_row) {
+    for (int h = 0; h < kH; ++h) {
       float r[4];
-      row_maxima(x, r);
-      constexpr int kGroup = kBlock / 8;
-      float v = scatter_rows<kGroup>(r, cg);
-      const int mine = kBlock == 128 ? (cg >> 2) & 3 : cg & 3;
-      const int64_t sr = row + mine, sc = tile_c * kBlocks + (kBlock == 32 ? cg >> 2 : 0);
-      if (a.any_given) v = given_or(a.row, sr, sc, v);
+      row_maxima(x[h], r);
+      best[h] = amax1(amax1(amax1(r[0], r[1]), r[2]), r[3]);
+      if (kBlock == 128 && h) best[0] = amax1(best[0], best[h]);
+    }
+#pragma unroll
+    for (int h = 0; h < (kBlock == 128 ? 1 : kH); ++h) {
+      float v = best[h];
+      v = amax1(v, shuffle_xor(v, 1));
+      v = amax1(v, shuffle_xor(v, 2));
+      v = amax1(v, shuffle_xor(v, 16));
+      if constexpr (kBlock == 128) {
+        v = amax1(v, shuffle_xor(v, 4));
+        v = amax1(v, shuffle_xor(v, 8));
+      }
+      if (lane < 16 && (lane & 3) == 0) square[warp + kWarps * h][lane >> 2] = v;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int h = 0; h < kH; ++h) {
+      if (kBlock == 128 && h) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) mr[h][i] = mr[0][i];
+        continue;
+      }
+      const int br = kBlock == 32 ? (warp + kWarps * h) / 4 : 0, bc = kBlock == 32 ? cg >> 2 : 0;
+      float v = 0.0f;
+#pragma unroll
+      for (int w = 0; w < (kBlock == 32 ? 4 : kWarps); ++w) v = amax1(v, square[br * 4 + w][bc]);
+      const int64_t sr = tile_r * kBlocks + br, sc = tile_c * kBlocks + bc;
+      if (a.any_given)
+        v = has_row && a.row.amax_given ? given_or(a.row, sr, sc, v) : has_col ? given_or(a.col, sc, sr, v) : v;
       const num::ScaleOf s = num::scale_of(a.dtype, a.rule, v, a.floor);
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        mr[i] = shuffle(s.multiplier, kBlock == 128 ? (lane & 16) | (i << 2) : (lane & ~3) | i);
-      if ((kBlock == 32 || (cg & 3) == 0) && sr < a.rows && sc * kBlock < a.cols)
-        put_scale(a.row, a.amax_only, sr, sc, v, s);
+      for (int i = 0; i < 4; ++i) mr[h][i] = s.multiplier;
+      const bool first = kBlock == 32 ? (group(h) & 7) == 0 && (cg & 3) == 0 : t == 0;
+      if (first && sr * kBlock < a.rows && sc * kBlock < a.cols) {
+        if (has_row) put_scale(a.row, a.amax_only, sr, sc, v, s);
+        if (has_col) put_scale(a.col, a.amax_only, sc, sr, v, s);
+      }
+    }
+  } else {
+    if (has_col) {
+      if constexpr (kBlock == 128) {
+        col_maxima<kH>(x, part, warp, lane, cg);
+      } else {
+#pragma unroll
+        for (int h = 0; h < kH; ++h) col_maxima<1>(x + h, part, warp + kWarps * h, lane, cg);
+      }
+    }
+    if (has_row) {
+#pragma unroll
+      for (int h = 0; h < kH; ++h) {
+        float r[4];
+        row_maxima(x[h], r);
+        float v = scatter_rows<kBlock / 8>(r, cg);
+        const int mine = kBlock == 128 ? (cg >> 2) & 3 : cg & 3;
+        const int64_t sr = row(h) + mine, sc = tile_c * kBlocks + (kBlock == 32 ? cg >> 2 : 0);
+        if (a.any_given) v = given_or(a.row, sr, sc, v);
+        const num::ScaleOf s = num::scale_of(a.dtype, a.rule, v, a.floor);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          mr[h][i] = shuffle(s.multiplier, kBlock == 128 ? (lane & 16) | (i << 2) : (lane & ~3) | i);
+        if ((kBlock == 32 || (cg & 3) == 0) && sr < a.rows && sc * kBlock < a.cols)
+          put_scale(a.row, a.amax_only, sr, sc, v, s);
+      }
     }
     if (has_col) {
-      col_maxima(x, part, warp, lane, cg);
       __syncthreads();
-      if (kBlock == 32 || t < kTile) {
-        const int b = t / kTile, c = t % kTile;
-        constexpr int kWarps = 16 / kBlocks;
+      const bool together = kBlock == 32 && a.col.side.scale.dtype != num::kF32;
+#pragma unroll
+      for (int k = 0; k < (kBlocks * kTile + kN - 1) / kN; ++k) {
+        const int b = (t + k * kN) / kTile, c = (t + k * kN) % kTile;
+        if (b >= kBlocks) break;
+        constexpr int kParts = kBlock == 32 ? 4 : kWarps;
         float v = 0.0f;
 #pragma unroll
-        for (int w = 0; w < kWarps; ++w) v = amax1(v, part[b * kWarps + w][c]);
+        for (int w = 0; w < kParts; ++w) v = amax1(v, part[b * kParts + w][c]);
         const int64_t sc = tile_r * kBlocks + b;
         if (a.any_given) v = given_or(a.col, col0 + c, sc, v);
         const num::ScaleOf s = num::scale_of(a.dtype, a.rule, v, a.floor);
         multiplier[b][c] = s.multiplier;
-        if (col0 + c < a.cols && sc * kBlock < a.rows) put_scale(a.col, a.amax_only, col0 + c, sc, v, s);
+        if (together) codes[c][b] = s.code;
+        if (col0 + c < a.cols && sc * kBlock < a.rows)
+          put_scale(a.col, a.amax_only || together, col0 + c, sc, v, s);  // together: its amax alone
       }
       __syncthreads();
-#pragma unroll
-      for (int j = 0; j < 8; ++j) mc[j] = multiplier[kBlock == 32 ? rg >> 3 : 0][8 * cg + j];
+      if (together && !a.amax_only && t < kTile && col0 + t < a.cols)
+        put_codes(a.col.side.scale, col0 + t, tile_r * 4, (a.rows - row0 + 31) / 32,
+                  *reinterpret_cast<const uint32_t *>(codes[t]));
     }
   }
+  release_next();
   if (a.amax_only) return;
 
   const bool e4m3 = a.dtype == num::kE4M3;
   if (has_row) {
-    if (e4m3)
-      write_row<num::E4M3>(a, x, mr, row, col);
-    else
-      write_row<num::E5M2>(a, x, mr, row, col);
+#pragma unroll
+    for (int h = 0; h < kH; ++h) {
+      if (e4m3)
+        write_row<num::E4M3>(a, x[h], mr[h], row(h), col);
+      else
+        write_row<num::E5M2>(a, x[h], mr[h], row(h), col);
+    }
   }
+  const auto col_multipliers = [&](int h, float(&m)[8]) {
+    if (uniform) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) m[j] = mr[h][0];
+      return;
+    }
+    const float *p = &multiplier[kBlock == 32 ? group(h) >> 3 : 0][8 * cg];
+    const uint4 u = load16(p), v = load16(p + 4);
+    const uint32_t bits[8] = {u.x, u.y, u.z, u.w, v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int j = 0; j < 8; ++j) m[j] = num::float_of(bits[j]);
+  };
   if (has_col) {
-    if (e4m3)
-      stage_col<num::E4M3>(x, mc, words, rg, cg);
-    else
-      stage_col<num::E5M2>(x, mc, words, rg, cg);
+#pragma unroll
+    for (int h = 0; h < kH; ++h) {
+      float mc[8];
+      col_multipliers(h, mc);
+      if (e4m3)
+        stage_col<num::E4M3>(x[h], mc, words, group(h), cg);
+      else
+        stage_col<num::E5M2>(x[h], mc, words, group(h), cg);
+    }
     __syncthreads();
     write_col<Tile>(a, words, t, row0, col0);
   }
   if constexpr (!kLean<Tile>) {
     __shared__ uint32_t counters[num::kStats];
     if ((has_row && a.row.stats.data) || (has_col && a.col.stats.data)) {
-      float values[32], multipliers[32];
+      float values[32], multipliers[32], mc[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
+      if (has_col) col_multipliers(0, mc);
 #pragma unroll
-      for (int k = 0; k < 32; ++k) values[k] = x.at(k / 8, k % 8), multipliers[k] = has_row ? mr[k / 8] : 0.0f;
-      if (has_row && a.row.stats.data) count_side(a, values, multipliers, a.row.stats, counters, row, col);
+      for (int k = 0; k < 32; ++k) values[k] = x[0].at(k / 8, k % 8), multipliers[k] = has_row ? mr[0][k / 8] : 0.0f;
+      if (has_row && a.row.stats.data) count_side(a, values, multipliers, a.row.stats, counters, row(0), col);
 #pragma unroll
-      for (int k = 0; k < 32; ++k) multipliers[k] = has_col ? mc[k % 8] : 0.0f;
-      if (has_col && a.col.stats.data) count_side(a, values, multipliers, a.col.stats, counters, row, col);
+      for (int k = 0; k < 32; ++k) multipliers[k] = mc[k % 8];
+      if (has_col && a.col.stats.data) count_side(a, values, multipliers, a.col.stats, counters, row(0), col);
     }
   }
   if (a.dbias && t < kTile && col0 + t < a.cols && row0 < a.rows) {  // the tile's lines are in the cache
@@ -360,8 +465,8 @@ __global__ void __launch_bounds__(kTileThreads, kLean<Tile> ? 2 : 1)
     a.dbias[tile_r * a.cols + col0 + t] = sum;
   }
   if (blockIdx.x == 0) {
-    if (has_row) zero_padding(a.row.side.scale, t, kTileThreads);
-    if (has_col) zero_padding(a.col.side.scale, t, kTileThreads);
+    if (has_row) zero_padding(a.row.side.scale, t, kN);
+    if (has_col) zero_padding(a.col.side.scale, t, kN);
   }
 }
 
@@ -370,7 +475,7 @@ cudaError_t load_block128();
 cudaError_t load_square128();
 cudaError_t load_block32();
 cudaError_t load_square32();
-cudaError_t tiles_known(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream, bool overlap);
+cudaError_t tiles_known(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream);
 cudaError_t tiles_block128(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream);
 cudaError_t tiles_square128(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream);
 cudaError_t tiles_block32(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream);
@@ -382,9 +487,9 @@ cudaError_t load_tiles() {
 }
 
 template <int kKind>
-cudaError_t launch_tiles(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream, bool overlap) {
-  return lean ? launch(&quantize_tiles<Bf16Tile, kKind>, dim3(grid), dim3(kTileThreads), stream, overlap, a)
-              : launch(&quantize_tiles<WideTile, kKind>, dim3(grid), dim3(kTileThreads), stream, overlap, a);
+cudaError_t launch_tiles(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream) {
+  return lean ? launch(&quantize_tiles<Bf16Tile, kKind>, dim3(grid), dim3(kThreads<Bf16Tile>), stream, true, a)
+              : launch(&quantize_tiles<WideTile, kKind>, dim3(grid), dim3(kThreads<WideTile>), stream, true, a);
 }
 
 }  // namespace fp8::cuda

@@ -55,12 +55,11 @@ bool capturing(cudaStream_t stream) {
   return cudaStreamIsCapturing(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
 }
 
-cudaError_t prepare_operand(const ops::Side &s, const OperandPlan &p, Way way, void *workspace, uint32_t *flag,
-                            cudaStream_t stream, int *launches) {
+cudaError_t prepare_operand(const ops::Side &s, const OperandPlan &p, Way way, void *workspace, cudaStream_t stream,
+                            int *launches) {
   cudaError_t e = cudaSuccess;
   if (p.copied) {
-    e = way == Way::kWidened ? launch_widen(s, at(workspace, p.at), p.rows, p.ld, flag, stream)
-                             : launch_pack(s.codes, at(workspace, p.at), p.dtype, p.rows, p.ld, stream);
+    e = launch_pack(s.codes, at(workspace, p.at), p.dtype, p.rows, p.ld, stream);
     ++*launches;
   }
   if (!e && p.repacked) {
@@ -108,8 +107,15 @@ int32_t gemm(void *self, const ops::Gemm *gemm, fp8_stream s) {
                   static_cast<unsigned long long>(g.workspace_bytes), static_cast<long long>(p.bytes));
   uint32_t *flag = p.way == Way::kWidened ? reinterpret_cast<uint32_t *>(at(g.workspace, p.flag_at)) : nullptr;
   cudaError_t e = flag ? cudaMemsetAsync(flag, 0, sizeof *flag, stream) : cudaSuccess;
-  if (!e) e = prepare_operand(g.a, p.a, p.way, g.workspace, flag, stream, &launches);
-  if (!e) e = prepare_operand(g.b, p.b, p.way, g.workspace, flag, stream, &launches);
+  if (flag) {
+    if (!e)
+      e = launch_widen({&g.a, at(g.workspace, p.a.at), p.a.rows, p.a.ld},
+                       {&g.b, at(g.workspace, p.b.at), p.b.rows, p.b.ld}, flag, stream);
+    ++launches;
+  } else {
+    e = prepare_operand(g.a, p.a, p.way, g.workspace, stream, &launches);
+    if (!e) e = prepare_operand(g.b, p.b, p.way, g.workspace, stream, &launches);
+  }
   const void *bias = g.bias.data;
   if (!e && p.bias_copied) {
     ops::Matrix row{};
