@@ -129,17 +129,24 @@ void scales_are_repacked_only_when_foreign(void **) {
 
 void bias_and_outputs(void **) {
   ops::Gemm g = product(FP8_SCALING_TENSOR, FP8_SCALING_TENSOR, 64, 64, 64);
-  g.bias = {g_memory, FP8_DTYPE_BF16, 0, 64, 1};
+  g.bias = {g_memory, FP8_DTYPE_BF16, 0, 64, 1};  // a 16-bit output rounds once: the last kernel adds
   GemmPlan plan = cuda::plan_gemm(g, 90, false);
+  assert_true(!plan.direct && !plan.fused_bias && !plan.padded && plan.d_dtype == FP8_DTYPE_F32);
+  g.bias.data = nullptr;
+  assert_true(cuda::plan_gemm(g, 90, false).direct);
+  g.accumulate = 1;
+  assert_false(cuda::plan_gemm(g, 90, false).direct);
+  g.d.dtype = FP8_DTYPE_F32;
+  assert_true(cuda::plan_gemm(g, 90, false).direct);
+  g = product(FP8_SCALING_UNQUANTIZED, FP8_SCALING_UNQUANTIZED, 64, 64, 64, FP8_DTYPE_F32);
+  g.bias = {g_memory, FP8_DTYPE_F32, 0, 64, 1};
+  plan = cuda::plan_gemm(g, 90, false);
   assert_true(plan.direct && plan.fused_bias && !plan.bias_copied);
   const uint64_t bytes = cuda::gemm_bytes(g, 90);
-  g.bias.data = g_memory + 2;
+  g.bias.data = g_memory + 4;
   plan = cuda::plan_gemm(g, 90, false);
   assert_true(plan.direct && plan.fused_bias && plan.bias_copied);
   assert_int_equal(cuda::gemm_bytes(g, 90), bytes);
-  g.bias.dtype = FP8_DTYPE_F32;  // rounds once: added in FP32 by the last kernel
-  plan = cuda::plan_gemm(g, 90, false);
-  assert_true(!plan.direct && !plan.fused_bias);
   g = product(FP8_SCALING_TENSOR, FP8_SCALING_TENSOR, 64, 64, 64);
   g.d.col_stride = 2;
   assert_false(cuda::plan_gemm(g, 90, false).direct);

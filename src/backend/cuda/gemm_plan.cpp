@@ -111,10 +111,11 @@ void plan_output(const ops::Gemm &g, bool fp8, bool strict, GemmPlan *p, Carver 
   p->direct =
       !(strict && p->way == Way::kPlain) && dtype_fits && rows_fit && stride_fits && (!fp8 || aligned16(d.data));
   if (fp8 && rows_fit && !stride_fits) p->padded = 1;
+  // cuBLASLt 13.1 was seen to round a 16-bit output twice here (docs/cuda.md); gemm.h promises once
+  if (d.dtype != FP8_DTYPE_F32 && (g.accumulate || g.bias.data)) p->direct = 0;
   if (g.bias.data) {
-    // with FP32 output and FP8 operands cuBLASLt wants a BF16 bias: ours is F32 there, so it is added by the last
-    // kernel
-    p->fused_bias = p->direct && g.bias.dtype == d.dtype && (!fp8 || d.dtype != FP8_DTYPE_F32);
+    // to FP32 output from FP8 operands cuBLASLt adds a BF16 bias alone: ours is F32 there, the last kernel's work
+    p->fused_bias = p->direct && g.bias.dtype == d.dtype && !fp8;
     p->bias_copied = p->fused_bias && ((g.bias.stride != 1 && g.bias.size > 1) || !aligned16(g.bias.data));
     p->bias_at = carver->take(g.bias.size * size_of(g.bias.dtype));
     if (!p->fused_bias) p->direct = 0;
