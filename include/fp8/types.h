@@ -124,9 +124,9 @@ FP8_API fp8_status fp8_qtensor_place(fp8_qtensor *q, uint32_t sides, const fp8_b
 /** A view of a range of rows, both sides. [pure]
  *  @param q described and placed
  *  @param first the first row: at a tile's start where tiles run along rows
- *  @param rows how many; 0 is an empty slice anywhere. To fill q slice by slice, cut at tiles and at multiples of 4 rows
- *         and go upwards: a slice from row 0 that ends within 3 rows of q's end has the strides of a whole one, whose
- *         padding quantizing clears
+ *  @param rows how many; 0 is an empty slice anywhere. To fill q slice by slice, cut at tiles and multiples of 4 rows
+ *  and go upwards: a slice from row 0 that ends within 3 rows of q's end has the strides of a whole one, whose padding
+ *  quantizing clears
  *  @param[out] slice started with FP8_INIT; points into q's memory
  *  @return FP8_OK, or FP8_ERR_ARGUMENT: outside q, or first is inside a tile */
 FP8_API fp8_status fp8_qtensor_slice(const fp8_qtensor *q, int64_t first, int64_t rows, fp8_qtensor *slice);

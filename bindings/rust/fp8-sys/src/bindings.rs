@@ -930,9 +930,9 @@ extern "C" {
     /// A view of a range of rows, both sides. \[pure\]
     /// * `q`: described and placed
     /// * `first`: the first row: at a tile's start where tiles run along rows
-    /// * `rows`: how many; 0 is an empty slice anywhere. To fill q slice by slice, cut at tiles and at multiples of 4 rows
-    /// and go upwards: a slice from row 0 that ends within 3 rows of q's end has the strides of a whole one, whose
-    /// padding quantizing clears
+    /// * `rows`: how many; 0 is an empty slice anywhere. To fill q slice by slice, cut at tiles and multiples of 4 rows
+    /// and go upwards: a slice from row 0 that ends within 3 rows of q's end has the strides of a whole one, whose padding
+    /// quantizing clears
     /// * `slice`: started with FP8_INIT; points into q's memory
     /// Returns FP8_OK, or FP8_ERR_ARGUMENT: outside q, or first is inside a tile
     pub fn fp8_qtensor_slice(q: *const fp8_qtensor, first: i64, rows: i64, slice: *mut fp8_qtensor) -> fp8_status;
