@@ -95,7 +95,7 @@ void QuantizeRun::run(const Parallel &parallel) {
     if (col_.on && col_.global && !mirror_) std::fill(col_.table, col_.table + col_.entries, 0.0f);
     for_each(parallel, parts(), work, [&](int64_t i) {
       TileScratch scratch;
-      amax_part(part(i, scratch), scratch);
+      amax_part(part(i, 1, scratch), scratch);
     });
   }
   if (row_.on && row_.global) finish_table(row_, parallel);
@@ -103,14 +103,16 @@ void QuantizeRun::run(const Parallel &parallel) {
   if (q_.amax_only) return;
   if (row_.on) zero_padding(row_.s->side.scale);
   if (col_.on) zero_padding(col_.s->side.scale);
+  auto reads_of = [](const SideRun &s) { return s.on ? s.global ? 1 : 2 : 0; };
+  const int reads = reads_of(row_) + (mirror_ ? 0 : reads_of(col_));
   for_each(parallel, parts(), work, [&](int64_t i) {
     TileScratch scratch;
-    cast_part(part(i, scratch), scratch);
+    cast_part(part(i, reads, scratch), scratch);
   });
   if (q_.dbias.data) column_sums(parallel);
 }
 
-QuantizeRun::Part QuantizeRun::part(int64_t index, TileScratch &scratch) const {
+QuantizeRun::Part QuantizeRun::part(int64_t index, int reads, TileScratch &scratch) const {
   // strips innermost: neighbours read neighbouring memory
   Part p{index / strips_ * tile_rows_, index % strips_ * tile_cols_, {}};
   const int64_t rows = std::min(tile_rows_, rows_ - p.row), cols = std::min(tile_cols_, cols_ - p.col);
@@ -123,7 +125,13 @@ QuantizeRun::Part QuantizeRun::part(int64_t index, TileScratch &scratch) const {
   const ops::Matrix &x = q_.x;
   if (is_plain(x)) {
     p.x = Tile{element(x, p.row, p.col), x.dtype, row_bytes(x), rows, cols};
-    if (square_) p.x.ahead = cols * num::element_size(x.dtype);
+    const int64_t bytes = cols * num::element_size(x.dtype);
+    if (reads > 2) {  // rows far apart fall into a few sets of the caches, and would not stay there
+      ops_.copy_out(p.x.data, p.x.stride, rows, bytes, scratch.x, bytes, false);
+      p.x = Tile{scratch.x, x.dtype, bytes, rows, cols};
+    } else if (square_) {
+      p.x.ahead = bytes;
+    }
   } else {
     gather(x, p.row, p.col, rows, cols, scratch.x, cols);
     p.x = Tile{scratch.x, x.dtype, cols * num::element_size(x.dtype), rows, cols};

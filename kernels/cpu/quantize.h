@@ -46,7 +46,7 @@ class QuantizeRun {
   bool wants_amax_pass(const SideRun &side) const;
   void carve();
   int64_t parts() const { return bands_ * strips_; }
-  Part part(int64_t index, TileScratch &scratch) const;
+  Part part(int64_t index, int reads, TileScratch &scratch) const;  // reads: of x, that follow
   void amax_part(const Part &p, TileScratch &scratch) const;
   void amax_side(const SideRun &side, const Part &p, TileScratch &scratch) const;
   void finish_table(const SideRun &side, const Parallel &parallel) const;

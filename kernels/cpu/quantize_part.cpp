@@ -111,16 +111,17 @@ void QuantizeRun::finish_line(const SideRun &s, int64_t i, int64_t j, int64_t n,
   }
   const int64_t first = s.is_col ? scale_index(v, j, i) : scale_index(v, i, j);
   const int64_t step = s.is_col ? v.row_stride : v.col_stride;
-  const bool wide = v.dtype == num::kF32, e4m3 = s.dtype == num::kE4M3;
-  for (int64_t k = 0; k < n; ++k) {
-    const num::ScaleOf scale = e4m3 ? num::scale_of<num::E4M3>(s.rule, amax[k], q_.amax_floor)
-                                    : num::scale_of<num::E5M2>(s.rule, amax[k], q_.amax_floor);
-    if (wide) {
-      static_cast<float *>(v.data)[first + k * step] = scale.inverse;
-    } else {
-      static_cast<uint8_t *>(v.data)[first + k * step] = scale.code;
-    }
-    m[k] = scale.multiplier;
+  const bool compact = step == 1;
+  float inverse[kTileElements / 8];
+  uint8_t codes[kTileElements / 8];
+  if (v.dtype == num::kF32) {
+    float *out = static_cast<float *>(v.data) + first;
+    ops_.scales(s.dtype, s.rule, q_.amax_floor, amax, n, m, compact ? out : inverse, nullptr);
+    for (int64_t k = 0; !compact && k < n; ++k) out[k * step] = inverse[k];
+  } else {
+    uint8_t *out = static_cast<uint8_t *>(v.data) + first;
+    ops_.scales(s.dtype, s.rule, q_.amax_floor, amax, n, m, nullptr, compact ? out : codes);
+    for (int64_t k = 0; !compact && k < n; ++k) out[k * step] = codes[k];
   }
 }
 

@@ -24,6 +24,9 @@ struct TileOps {
   // [rows][segs] and [groups][cols], overwritten; true when all elements are finite
   bool (*amax_rows)(const Tile &x, int64_t seg, float *amax);
   bool (*amax_cols)(const Tile &x, int64_t group, float *amax);
+  // amaxes to multipliers and to what is stored (null: not wanted), by a rule of numerics/scale.h
+  void (*scales)(int32_t dtype, int32_t rule, float floor, const float *amax, int64_t n, float *m, float *inverse,
+                 uint8_t *codes);
   void (*cast_rows)(const Tile &x, int32_t dtype, Range range, int64_t seg, const float *m, uint8_t *q, int64_t stride);
   void (*cast_cols)(const Tile &x, int32_t dtype, Range range, int64_t group, const float *m, uint8_t *q,
                     int64_t stride);

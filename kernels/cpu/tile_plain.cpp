@@ -48,6 +48,16 @@ bool amax_cols(const Tile &x, int64_t group, float *amax) {
   return finite;
 }
 
+void scales(int32_t dtype, int32_t rule, float floor, const float *amax, int64_t n, float *m, float *inverse,
+            uint8_t *codes) {
+  for (int64_t i = 0; i < n; ++i) {
+    const ScaleOf s = scale_of(dtype, rule, amax[i], floor);
+    m[i] = s.multiplier;
+    if (inverse) inverse[i] = s.inverse;
+    if (codes) codes[i] = s.code;
+  }
+}
+
 void cast_rows(const Tile &x, int32_t dtype, Range range, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
   const bool saturate = range != Range::kOverflow;
   each_row(x, seg, [&](int64_t r, int64_t c, float v, int64_t i) {
@@ -110,8 +120,8 @@ void decode_cols(const Tile &q, int64_t group, const float *s, int32_t dtype, vo
 }  // namespace
 
 const TileOps *plain_ops() {
-  static const TileOps ops = {"plain",  amax_rows, amax_cols, cast_rows, cast_cols,   count_rows, count_cols,
-                              add_cols, transpose, copy_out,  convert,   decode_rows, decode_cols};
+  static const TileOps ops = {"plain",    amax_rows, amax_cols, scales,   cast_rows, cast_cols,   count_rows,
+                              count_cols, add_cols,  transpose, copy_out, convert,   decode_rows, decode_cols};
   return &ops;
 }
 

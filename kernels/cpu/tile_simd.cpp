@@ -10,6 +10,7 @@
 #include "cpu/amax-inl.h"
 #include "cpu/cast-inl.h"
 #include "cpu/decode-inl.h"
+#include "cpu/scales-inl.h"
 #include "cpu/tile.h"
 
 // the scalar target is tile_plain.cpp
@@ -44,8 +45,8 @@ constexpr const char *kName = "baseline";
 #endif
 
 const TileOps *Table() {
-  static const TileOps ops = {kName,   AmaxRows,  AmaxCols, CastRows, CastCols,   CountRows, CountCols,
-                              AddCols, Transpose, CopyOut,  Convert,  DecodeRows, DecodeCols};
+  static const TileOps ops = {kName,     AmaxRows, AmaxCols,  Scales,  CastRows, CastCols,   CountRows,
+                              CountCols, AddCols,  Transpose, CopyOut, Convert,  DecodeRows, DecodeCols};
   return &ops;
 }
 

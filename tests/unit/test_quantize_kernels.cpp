@@ -109,6 +109,33 @@ void against_oracle(void **) {
   cpu::force_simd(cpu::Simd::kAvx512);
 }
 
+// every exponent, the mantissas around S3's step, both signs of a comparison with the floor
+void scales_alike(void **) {
+  std::vector<float> amax;
+  for (uint32_t e = 0; e < 256; ++e)
+    for (const uint32_t m : {0u, 1u, 0x5fffffu, 0x600000u, 0x600001u, 0x7fffffu})
+      if (e < 255 || m == 0) amax.push_back(num::float_of(e << 23 | m));
+  const size_t n = amax.size();
+  std::vector<float> multiplier(n), inverse(n);
+  std::vector<uint8_t> codes(n);
+  for (const cpu::Simd target : targets()) {
+    cpu::force_simd(target);
+    for (const int32_t dtype : {num::kE4M3, num::kE5M2})
+      for (int32_t rule = num::kRuleFp32; rule <= num::kRuleE8m0Floor; ++rule)
+        for (const float floor : {0.0f, 0.75f}) {
+          cpu::tile_ops().scales(dtype, rule, floor, amax.data(), int64_t(n), multiplier.data(), inverse.data(),
+                                 codes.data());
+          for (size_t i = 0; i < n; ++i) {
+            const num::ScaleOf want = num::scale_of(dtype, rule, amax[i], floor);
+            assert_memory_equal(&multiplier[i], &want.multiplier, 4);
+            assert_memory_equal(&inverse[i], &want.inverse, 4);
+            assert_int_equal(codes[i], want.code);
+          }
+        }
+  }
+  cpu::force_simd(cpu::Simd::kAvx512);
+}
+
 // amax alone equals the amax of a full call; given back, it gives the same codes, and another gives others.
 void amax_apart(void **) {
   for (const Mode &k : kModes) {
@@ -214,7 +241,8 @@ void round_first(void **) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(against_oracle), cmocka_unit_test(amax_apart),
-                              cmocka_unit_test(column_sums), cmocka_unit_test(round_first)};
+  const CMUnitTest tests[] = {cmocka_unit_test(against_oracle), cmocka_unit_test(scales_alike),
+                              cmocka_unit_test(amax_apart), cmocka_unit_test(column_sums),
+                              cmocka_unit_test(round_first)};
   return cmocka_run_group_tests_name("unit.quantize_kernels", tests, nullptr, nullptr);
 }
