@@ -58,7 +58,8 @@ class QuantizeRun {
                                TileScratch &scratch) const;
   const float *col_multipliers(const SideRun &side, const Part &p, int64_t *group, bool *finite,
                                TileScratch &scratch) const;
-  void finish_line(const SideRun &side, int64_t i, int64_t j, int64_t n, const float *amax, float *m) const;
+  void finish_lines(const SideRun &side, int64_t i, int64_t j, int64_t lines, int64_t n, const float *amax,
+                    float *m) const;
   Range range(const SideRun &side, bool finite) const;
   float finish(const SideRun &side, int64_t i, int64_t j,
                float amax) const;  // tile (i, j) of x: amax out, scale out -> m

@@ -71,8 +71,7 @@ const float *QuantizeRun::row_multipliers(const SideRun &s, const Part &p, int64
   const int64_t segs = ceil_div(cols, *seg), height = s.tile_rows();
   *finite = ops_.amax_rows(p.x, *seg, scratch.amax);
   if (height == 1) {
-    for (int64_t r = 0; r < rows; ++r)
-      finish_line(s, p.row + r, p.col / *seg, segs, scratch.amax + r * segs, scratch.m + r * segs);
+    finish_lines(s, p.row, p.col / *seg, rows, segs, scratch.amax, scratch.m);
     return scratch.m;
   }
   for (int64_t r0 = 0; r0 < rows; r0 += height) {
@@ -97,31 +96,37 @@ const float *QuantizeRun::col_multipliers(const SideRun &s, const Part &p, int64
   }
   *group = s.tile_rows();
   *finite = ops_.amax_cols(p.x, *group, scratch.amax);
-  for (int64_t g = 0; g < ceil_div(rows, *group); ++g)
-    finish_line(s, p.row / *group + g, p.col, cols, scratch.amax + g * cols, scratch.m + g * cols);
+  finish_lines(s, p.row / *group, p.col, ceil_div(rows, *group), cols, scratch.amax, scratch.m);
   return scratch.m;
 }
 
-// Tiles (i, j), (i, j + 1), ... of x. The usual case without the questions that `finish` asks of each.
-void QuantizeRun::finish_line(const SideRun &s, int64_t i, int64_t j, int64_t n, const float *amax, float *m) const {
+// Tiles (i .. i + lines, j .. j + n) of x. The usual case without the questions that `finish` asks of each.
+void QuantizeRun::finish_lines(const SideRun &s, int64_t i, int64_t j, int64_t lines, int64_t n, const float *amax,
+                               float *m) const {
   const ops::Scale &v = s.s->side.scale;
   if (s.given || mirror_ || s.s->amax.data || q_.amax_only || !v.data) {
-    for (int64_t k = 0; k < n; ++k) m[k] = finish(s, i, j + k, amax[k]);
+    for (int64_t l = 0; l < lines; ++l)
+      for (int64_t k = 0; k < n; ++k) m[l * n + k] = finish(s, i + l, j + k, amax[l * n + k]);
     return;
   }
   const int64_t first = s.is_col ? scale_index(v, j, i) : scale_index(v, i, j);
-  const int64_t step = s.is_col ? v.row_stride : v.col_stride;
-  const bool compact = step == 1;
-  float inverse[kTileElements / 8];
-  uint8_t codes[kTileElements / 8];
+  const int64_t line = s.is_col ? v.col_stride : v.row_stride, step = s.is_col ? v.row_stride : v.col_stride;
+  auto put = [&](auto *out, const auto *from) {  // the output's neighbours one after the other
+    if (step == 1) {
+      for (int64_t l = 0; l < lines; ++l) std::copy(from + l * n, from + l * n + n, out + l * line);
+    } else {
+      for (int64_t k = 0; k < n; ++k)
+        for (int64_t l = 0; l < lines; ++l) out[k * step + l * line] = from[l * n + k];
+    }
+  };
   if (v.dtype == num::kF32) {
-    float *out = static_cast<float *>(v.data) + first;
-    ops_.scales(s.dtype, s.rule, q_.amax_floor, amax, n, m, compact ? out : inverse, nullptr);
-    for (int64_t k = 0; !compact && k < n; ++k) out[k * step] = inverse[k];
+    float inverse[kTileElements / 32 + kTile];
+    ops_.scales(s.dtype, s.rule, q_.amax_floor, amax, lines * n, m, inverse, nullptr);
+    put(static_cast<float *>(v.data) + first, inverse);
   } else {
-    uint8_t *out = static_cast<uint8_t *>(v.data) + first;
-    ops_.scales(s.dtype, s.rule, q_.amax_floor, amax, n, m, nullptr, compact ? out : codes);
-    for (int64_t k = 0; !compact && k < n; ++k) out[k * step] = codes[k];
+    uint8_t codes[kTileElements / 32 + kTile];
+    ops_.scales(s.dtype, s.rule, q_.amax_floor, amax, lines * n, m, nullptr, codes);
+    put(static_cast<uint8_t *>(v.data) + first, codes);
   }
 }
 
