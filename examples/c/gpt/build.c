@@ -37,9 +37,9 @@ static void create_layer(Model *m, Block *block, int64_t l, enum LinearKind kind
   layer->in = linear_in(s, kind);
   layer->out = linear_out(s, kind);
   layer->rows = shape_rows(s);
-  layer->weight = master_of(p, weight);
+  layer->weight = value_of(p, weight);
   layer->dweight = grad_of(p, weight);
-  layer->bias = master_of(p, bias);
+  layer->bias = value_of(p, bias);
   layer->dbias = grad_of(p, bias);
   layer->passes_x = kind == PROJECTION && !m->config.save_projection && m->config.fault != FAULT_WGRAD_AXIS;
   layer->counts = m->config.preset == FP8_PRESET_NONE ? NULL : m->counts + 3 * kind;
@@ -105,7 +105,7 @@ void model_create(Model *m, const ModelConfig *config) {
   memory_open(&m->memory, config->context, NULL);
   m->device.pool = config->pool;
   m->device.scratch = memory_alloc(&m->memory, config->kernels->scratch_bytes(s, pool_threads(config->pool)));
-  parameters_create(&m->parameters, s, &m->memory, config->seed);
+  parameters_create(&m->parameters, s, &m->memory, config->seed, config->rank, config->world ? config->world : 1);
   m->counts = memory_alloc(&m->memory, LINEAR_KINDS * 3 * sizeof *m->counts);
 
   m->recipe = create_recipe(config);
@@ -125,7 +125,7 @@ void model_create(Model *m, const ModelConfig *config) {
   m->head.in = s->dim;
   m->head.out = VOCABULARY;
   m->head.rows = shape_rows(s);
-  m->head.weight = master_of(&m->parameters, m->parameters.head);
+  m->head.weight = value_of(&m->parameters, m->parameters.head);
   m->head.dweight = grad_of(&m->parameters, m->parameters.head);
   layer_create(&m->head, &m->memory);
   create_activations(m);

@@ -33,8 +33,7 @@ void model_quantize_weights(Model *m) {
 static void norm(Model *m, const float *in, const bf16 *branch, float *sum, int gain, int shift, bf16 *out, float *mean,
                  float *scale) {
   const Shape *s = &m->config.shape;
-  NormArgs args = {in,  branch, sum,  master_of(&m->parameters, gain), master_of(&m->parameters, shift),
-                   out, mean,   scale};
+  NormArgs args = {in, branch, sum, value_of(&m->parameters, gain), value_of(&m->parameters, shift), out, mean, scale};
   m->config.kernels->norm(&m->device, shape_rows(s), s->dim, &args);
 }
 
@@ -54,7 +53,7 @@ double model_forward(Model *m, const uint8_t *tokens, const uint8_t *targets, in
 
   float *stream = m->blocks[0].residual[0]; /* the residual stream, as it stands */
   const bf16 *branch = NULL;                /* what is still to be added to it */
-  k->embed(&m->device, s, m->tokens, master_of(p, p->bytes), master_of(p, p->positions), stream);
+  k->embed(&m->device, s, m->tokens, value_of(p, p->bytes), value_of(p, p->positions), stream);
   for (int64_t l = 0; l < s->layers; ++l) {
     Block *b = &m->blocks[l];
     const BlockParameters *bp = &p->blocks[l];
@@ -92,7 +91,7 @@ static void norm_backward(Model *m, const bf16 *dout, const float *residual, con
   const Shape *s = &m->config.shape;
   const Parameters *p = &m->parameters;
   NormBackwardArgs args = {
-      dout, residual, mean, scale, master_of(p, gain), m->dresidual, dbranch, grad_of(p, gain), grad_of(p, shift)};
+      dout, residual, mean, scale, value_of(p, gain), m->dresidual, dbranch, grad_of(p, gain), grad_of(p, shift)};
   m->config.kernels->norm_backward(&m->device, shape_rows(s), s->dim, &args);
 }
 
@@ -123,21 +122,26 @@ void model_backward(Model *m) {
   k->embed_backward(&m->device, s, m->tokens, m->dresidual, grad_of(p, p->bytes), grad_of(p, p->positions));
 }
 
-double model_update(Model *m, float rate) {
-  const Kernels *k = m->config.kernels;
+double model_square_sum(const Model *m) {
+  const Parameters *p = &m->parameters;
+  double sum;
+  m->config.kernels->square_sum(&m->device, p->end - p->begin, p->grad + p->begin, &sum);
+  return sum;
+}
+
+double model_step(Model *m, float rate, double square_sum) {
   const Parameters *p = &m->parameters;
   float scale = 1.0f / fault_loss_scale(m->frozen ? m->config.fault : FAULT_NONE);
-  double sum;
-  k->square_sum(&m->device, p->size, p->grad, &sum);
-  double norm = sqrt(sum) * scale;
+  double norm = sqrt(square_sum) * scale;
+  int64_t count = p->end - p->begin, decayed = p->decayed - p->begin;
   float clip = norm > 1.0 ? (float)(1.0 / norm) : 1.0f;
   AdamArgs args = {.master = p->master,
-                   .grad = p->grad,
+                   .grad = p->grad + p->begin,
                    .m = p->m,
                    .v = p->v,
                    .begin = 0,
-                   .end = p->size,
-                   .decayed = p->decayed,
+                   .end = count,
+                   .decayed = decayed,
                    .rate = rate,
                    .beta1 = 0.9f,
                    .beta2 = 0.95f,
@@ -145,10 +149,12 @@ double model_update(Model *m, float rate) {
                    .decay = 0.1f,
                    .grad_scale = scale * clip,
                    .step = ++m->step};
-  k->adamw(&m->device, &args);
+  m->config.kernels->adamw(&m->device, &args);
   m->frozen = m->config.fault == FAULT_DY_E4M3_TENSOR; /* from the second step on: the first one's amax stays */
   return norm;
 }
+
+double model_update(Model *m, float rate) { return model_step(m, rate, model_square_sum(m)); }
 
 void model_counts(const Model *m, Counts totals[3]) {
   Counts all[LINEAR_KINDS][3];

@@ -18,6 +18,7 @@ typedef struct ModelConfig {
   enum Fault fault;
   float outlier;       /* factor on some channels of the norms' outputs; 1 = none */
   int save_projection; /* see Options */
+  int rank, world;     /* of a data-parallel run; 0, 0 = alone */
 } ModelConfig;
 
 typedef struct Block {
@@ -56,8 +57,12 @@ void model_create(Model *model, const ModelConfig *config);
 void model_quantize_weights(Model *model); /* once per optimizer step */
 /* Mean loss of one micro-batch; `training` keeps what backward needs. [waits] */
 double model_forward(Model *model, const uint8_t *tokens, const uint8_t *targets, int training);
-void model_backward(Model *model);                       /* of the last forward; gradients accumulate */
-double model_update(Model *model, float rate);           /* AdamW with clipping; returns the norm of the gradient */
+void model_backward(Model *model);             /* of the last forward; gradients accumulate */
+double model_update(Model *model, float rate); /* AdamW with clipping; returns the norm of the gradient */
+/* The same in two parts: the sum of squares of the gradient of this rank's share, and AdamW on that share, given the
+ * sum over all shares. */
+double model_square_sum(const Model *model);
+double model_step(Model *model, float rate, double square_sum);
 void model_counts(const Model *model, Counts totals[3]); /* of x, w, dy, over all linears */
 void model_saved_bytes(const Model *model, SavedBytes *bytes);
 uint64_t model_weight_bytes(const Model *model); /* of the linears' weights, as the GEMMs read them */

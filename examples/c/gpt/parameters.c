@@ -51,31 +51,57 @@ static void list(Parameters *p, const Shape *s) {
   p->shift = add(p, "norm.shift", -1, 1, s->dim, 0.0);
 }
 
-void parameters_create(Parameters *p, const Shape *s, Memory *memory, uint64_t seed) {
+/* One rank reads its masters. With several, what is read in FP32 has a replica: the embeddings, biases and norms. */
+static void place_values(Parameters *p, Memory *memory, int world) {
+  int64_t first = p->items[p->head].offset; /* of what is read in BF16 or FP8: up to the vectors */
+  float *matrices = NULL, *vectors = NULL;
+  if (world > 1) {
+    matrices = memory_alloc(memory, (uint64_t)first * sizeof(float));
+    vectors = memory_alloc(memory, (uint64_t)(p->size - p->decayed) * sizeof(float));
+  }
+  for (int i = 0; i < p->count; ++i) {
+    Parameter *item = &p->items[i];
+    if (world == 1)
+      item->value = p->master + item->offset;
+    else if (item->offset < first)
+      item->value = matrices + item->offset;
+    else if (item->offset >= p->decayed)
+      item->value = vectors + (item->offset - p->decayed);
+  }
+}
+
+void parameters_create(Parameters *p, const Shape *s, Memory *memory, uint64_t seed, int rank, int world) {
   memset(p, 0, sizeof *p);
   p->items = calloc((size_t)(5 + 12 * s->layers), sizeof *p->items);
   p->blocks = calloc((size_t)s->layers, sizeof *p->blocks);
   REQUIRE(p->items && p->blocks, "out of memory");
   list(p, s);
 
-  uint64_t bytes = (uint64_t)p->size * sizeof(float);
+  p->begin = share_begin(p->size, rank, world);
+  p->end = share_begin(p->size, rank + 1, world);
+  int64_t count = p->end - p->begin;
+  uint64_t bytes = (uint64_t)count * sizeof(float);
   p->master = memory_alloc(memory, bytes);
-  p->grad = memory_alloc(memory, bytes);
+  p->grad = memory_alloc(memory, (uint64_t)p->size * sizeof(float));
   p->m = memory_alloc(memory, bytes);
   p->v = memory_alloc(memory, bytes);
 
-  float *initial = calloc((size_t)p->size, sizeof(float)); /* padding stays zero, and so do its gradients */
+  float *initial = calloc((size_t)count + 1, sizeof(float)); /* padding stays zero, and so do its gradients */
   REQUIRE(initial, "out of memory");
   for (int i = 0; i < p->count; ++i) {
     const Parameter *item = &p->items[i];
-    for (int64_t j = 0; j < item->rows * item->cols; ++j)
-      initial[item->offset + j] = item->deviation < 0.0f ? 1.0f
-                                  : item->deviation > 0.0f
-                                      ? item->deviation * random_normal(seed, (uint64_t)(item->offset + j))
-                                      : 0.0f;
+    int64_t first = p->begin - item->offset, last = p->end - item->offset;
+    if (first < 0) first = 0;
+    if (last > item->rows * item->cols) last = item->rows * item->cols;
+    for (int64_t j = first; j < last; ++j)
+      initial[item->offset - p->begin + j] = item->deviation < 0.0f ? 1.0f
+                                             : item->deviation > 0.0f
+                                                 ? item->deviation * random_normal(seed, (uint64_t)(item->offset + j))
+                                                 : 0.0f;
   }
   memory_write(memory, p->master, initial, bytes);
   free(initial);
+  place_values(p, memory, world);
 }
 
 void parameters_destroy(Parameters *p) {

@@ -23,7 +23,7 @@ void session_close(Session *session) {
   fp8_context_destroy(session->context);
 }
 
-static void create(const Session *session, const Run *run, Model *model) {
+ModelConfig train_config(const Session *session, const Run *run) {
   const Options *o = &session->options;
   ModelConfig config = {.context = session->context,
                         .kernels = &kernels_cpu,
@@ -35,11 +35,16 @@ static void create(const Session *session, const Run *run, Model *model) {
                         .fault = run->fault,
                         .outlier = run->outliers ? FAULT_OUTLIER : 1.0f,
                         .save_projection = o->save_projection};
+  return config;
+}
+
+static void create(const Session *session, const Run *run, Model *model) {
+  ModelConfig config = train_config(session, run);
   model_create(model, &config);
 }
 
 /* Warm-up over the first tenth, then a cosine down to a tenth of the peak. */
-static float rate_at(const Options *o, int64_t step, int64_t steps) {
+float train_rate(const Options *o, int64_t step, int64_t steps) {
   double warm = fmax(1.0, fmin(100.0, 0.1 * (double)steps));
   if ((double)step < warm) return (float)(o->rate * ((double)step + 1.0) / warm);
   double part = ((double)step - warm) / fmax(1.0, (double)steps - warm);
@@ -120,7 +125,7 @@ void train(Session *session, const Run *run, int64_t steps, double expected_seco
   double start = seconds_now();
   for (int64_t step = 0; step < steps; ++step) {
     model.counting = step >= tail; /* statistics cost time only where they are wanted */
-    double loss = one_step(session, &model, run->seed, step, rate_at(o, step, steps), &result->gradient_norm);
+    double loss = one_step(session, &model, run->seed, step, train_rate(o, step, steps), &result->gradient_norm);
     result->losses[step] = (float)loss;
     if (step >= tail) result->tail += loss / (double)(steps - tail);
     smooth = step ? 0.9 * smooth + 0.1 * loss : loss;

@@ -40,6 +40,8 @@ static inline int run_same_kind(const Run *a, const Run *b) { /* all but the see
 }
 
 void session_open(Session *session, const Options *options);
+ModelConfig train_config(const Session *session, const Run *run);
+float train_rate(const Options *options, int64_t step, int64_t steps);
 void session_close(Session *session);
 /* Seconds of one optimizer step and of one forward of a micro-batch. */
 void train_measure(Session *session, const Run *run, double *step_seconds, double *forward_seconds);
