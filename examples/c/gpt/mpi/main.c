@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The data-parallel GPT: mpirun -n 1..4 gpt_mpi --recipe mx --param-gather fp8. Read sharded.c for what a step is. */
+#include <errno.h>
+#include <math.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include "../../common/clock.h"
+#include "accounts.h"
+#include "checkpoint.h"
+
+static const char help[] =
+    "gpt_mpi: the GPT, data parallel under mpirun, with a ZeRO-1 AdamW: masters and moments are sharded\n"
+    "\n"
+    "  --param-gather W  fp8 (default): the block weights exist in FP8 only, and are gathered so;\n"
+    "                    bf16: gathered in BF16, then quantized on every rank; both: one run of each,\n"
+    "                    and every loss must be the same to the last bit\n"
+    "  --checkpoint FILE written at the end, and after every K steps with --checkpoint-every K\n"
+    "  --resume FILE     goes on from a checkpoint, of any number of ranks\n"
+    "  --stop N          ends after step N of the --steps that the learning rate is planned for\n"
+    "  --losses FILE     every loss, in full\n"
+    "  --kill-at BYTES   planted fault: dies when the last checkpoint is written so far\n"
+    "\n"
+    "and these of gpt (every recipe of --recipe is a run; --recipe none: the BF16 baseline; --fault and --seeds are\n"
+    "not taken; --threads is of one rank, by default its share of the processors):\n\n";
+
+typedef struct Extra {
+  enum Gathered gathered;
+  const char *checkpoint, *resume, *losses;
+  int64_t every, stop, kill_at;
+} Extra;
+
+static int64_t whole(const char *name, const char *value) {
+  char *end;
+  errno = 0;
+  long long n = strtoll(value, &end, 10);
+  if (errno || end == value || *end || n < 0) fail("gpt_mpi: %s %s: a whole number is needed", name, value);
+  return n;
+}
+
+static int take(Extra *x, const char *name, const char *value) {
+  if (!strcmp(name, "--param-gather")) {
+    static const char *const names[] = {"fp8", "bf16", "both"};
+    for (int i = 0; i < 3; ++i)
+      if (!strcmp(value, names[i])) return x->gathered = (enum Gathered)i, 1;
+    fail("gpt_mpi: --param-gather %s: fp8, bf16 or both is needed", value);
+  }
+  if (!strcmp(name, "--checkpoint")) return x->checkpoint = value, 1;
+  if (!strcmp(name, "--resume")) return x->resume = value, 1;
+  if (!strcmp(name, "--losses")) return x->losses = value, 1;
+  if (!strcmp(name, "--checkpoint-every")) return x->every = whole(name, value), 1;
+  if (!strcmp(name, "--stop")) return x->stop = whole(name, value), 1;
+  if (!strcmp(name, "--kill-at")) return x->kill_at = whole(name, value), 1;
+  return 0;
+}
+
+static void parse(Extra *x, Options *options, int count, char **arguments, int rank) {
+  Extra none = {GATHER_FP8, NULL, NULL, NULL, 0, 0, -1};
+  int kept = 1;
+  *x = none;
+  for (int i = 1; i < count; ++i) {
+    if (rank == 0 && (!strcmp(arguments[i], "--help") || !strcmp(arguments[i], "-h"))) fputs(help, stdout);
+    if (i + 1 < count && take(x, arguments[i], arguments[i + 1]))
+      ++i;
+    else
+      arguments[kept++] = arguments[i];
+  }
+  options_parse(options, kept, arguments);
+  for (int f = 1; f < FAULT_COUNT; ++f)
+    if (options->faults[f]) fail("gpt_mpi: --fault is for gpt");
+  if (options->seeds) fail("gpt_mpi: --seeds is for gpt");
+  if (!options->steps) options->steps = 20;
+  if (!x->stop || x->stop > options->steps) x->stop = options->steps;
+  int runs = 0;
+  for (int i = 1; i < PRESET_COUNT; ++i) runs += options->chosen[i];
+  if ((x->checkpoint || x->resume) && (runs > 1 || x->gathered == GATHER_BOTH))
+    fail("gpt_mpi: a checkpoint is of one run: name one --recipe, and fp8 or bf16 for --param-gather");
+}
+
+typedef struct Job {
+  const Session *session;
+  const Extra *extra;
+  Parallel *parallel;
+  FILE *losses; /* of rank 0 */
+} Job;
+
+/* Trains one configuration; losses[step] from the first step that it takes on. */
+static void run(const Job *job, int32_t preset, enum Gathered gathered, double *losses) {
+  const Options *o = &job->session->options;
+  const Extra *x = job->extra;
+  const Preset *found = preset_find(preset);
+  const char *way = preset == FP8_PRESET_NONE || gathered == GATHER_BF16 ? "bf16" : "fp8";
+  Run what = {found->name, found->title, preset, FAULT_NONE, o->seed, 0};
+  Sharded z;
+  double norm = 0.0, start = seconds_now();
+  int rank = job->parallel->rank;
+  sharded_create(&z, job->session, job->parallel, &what, gathered);
+  int64_t first = x->resume ? checkpoint_read(&z, x->resume, o->steps) : 0;
+  for (int64_t step = first; step < x->stop; ++step) {
+    losses[step] = sharded_step(&z, o->seed, step, train_rate(o, step, o->steps), &norm);
+    if (job->losses) {
+      fprintf(job->losses, "%s %s %lld %a\n", found->name, way, (long long)step + 1, losses[step]);
+      fflush(job->losses);
+    }
+    int64_t every = (x->stop - first + 9) / 10;
+    if (rank == 0 && ((step + 1) % every == 0 || step + 1 == x->stop)) {
+      printf("%-7s gathers %-4s  step %4lld  loss %.6f  gradient %.4f  %.1f s\n", found->title, way,
+             (long long)step + 1, losses[step], norm, seconds_now() - start);
+      fflush(stdout);
+    }
+    if (x->checkpoint && (step + 1 == x->stop || (x->every && (step + 1) % x->every == 0)))
+      checkpoint_write(&z, x->checkpoint, o->steps, step + 1 == x->stop ? x->kill_at : -1);
+  }
+  if (x->checkpoint && first >= x->stop) checkpoint_write(&z, x->checkpoint, o->steps, x->kill_at);
+  sharded_destroy(&z);
+}
+
+static void compare(const Job *job, int32_t preset, double *losses[2]) {
+  const Options *o = &job->session->options;
+  int both = job->extra->gathered == GATHER_BOTH && preset != FP8_PRESET_NONE;
+  if (!both) {
+    run(job, preset, job->extra->gathered, losses[0]);
+    return;
+  }
+  run(job, preset, GATHER_FP8, losses[0]);
+  run(job, preset, GATHER_BF16, losses[1]);
+  for (int64_t step = 0; step < job->extra->stop; ++step)
+    REQUIRE(!memcmp(&losses[0][step], &losses[1][step], sizeof(double)),
+            "%s: step %lld: the loss is %.17g with FP8 gathered, %.17g with BF16", preset_find(preset)->name,
+            (long long)step + 1, losses[0][step], losses[1][step]);
+  if (job->parallel->rank == 0)
+    printf("%s: %lld losses are the same to the last bit, whichever was gathered\n", preset_find(preset)->title,
+           (long long)job->extra->stop);
+  (void)o;
+}
+
+int main(int count, char **arguments) {
+  Extra extra;
+  Options options;
+  Session session;
+  Parallel parallel;
+  MPI_Init(&count, &arguments);
+  parallel_open(&parallel);
+  parse(&extra, &options, count, arguments, parallel.rank);
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  if (!options.threads) options.threads = processors > parallel.world ? (int)(processors / parallel.world) : 1;
+  session_open(&session, &options);
+  Job job = {&session, &extra, &parallel, NULL};
+  if (parallel.rank == 0 && extra.losses) {
+    job.losses = fopen(extra.losses, "w");
+    if (!job.losses) fail("cannot write %s: %s", extra.losses, strerror(errno));
+  }
+  double *losses[2] = {calloc((size_t)options.steps, sizeof(double)), calloc((size_t)options.steps, sizeof(double))};
+  REQUIRE(losses[0] && losses[1], "out of memory");
+  int runs = 0;
+  for (int i = 1; i < PRESET_COUNT; ++i) {
+    if (!options.chosen[i]) continue;
+    ++runs;
+    compare(&job, presets[i].preset, losses);
+    accounts_print(&session, &parallel, presets[i].preset);
+  }
+  if (!runs) {
+    compare(&job, FP8_PRESET_NONE, losses);
+    accounts_print(&session, &parallel, FP8_PRESET_NONE);
+  }
+  if (job.losses && fclose(job.losses)) fail("cannot write %s: %s", extra.losses, strerror(errno));
+  free(losses[0]);
+  free(losses[1]);
+  session_close(&session);
+  parallel_close(&parallel);
+  MPI_Finalize();
+  return 0;
+}
