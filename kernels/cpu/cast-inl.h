@@ -33,8 +33,67 @@ HWY_INLINE void CastLine(const char *line, int64_t n, const float *m, int32_t li
   });
 }
 
+// Apart, so that its constants take no registers from the loops that seldom call it.
+template <class F, bool kPerColumn>
+HWY_NOINLINE void CastSubnormals(const char *p, const float *m, uint8_t *q) {
+  CastTame<num::kBF16, F>(p, Factor<kPerColumn>(m, 0), q);
+}
+template <class F, bool kPerColumn>
+HWY_NOINLINE void CastRest(const char *line, int64_t n, const float *m, uint8_t *q) {
+  CastLine<num::kBF16, F, kPerColumn, true>(line, n, m, 0, q);
+}
+
+// BF16 by powers of two; base: one, or one a column.
+template <class F, bool kPerColumn>
+HWY_INLINE void CastLineNarrow(const char *line, int64_t n, const float *m, const int16_t *base, uint8_t *q) {
+  const D16I d;
+  const auto one = hn::Set(d, *base);
+  const int64_t step = 2 * Lanes();
+  int64_t i = 0;
+  for (; i + step <= n; i += step) {
+    const char *p = line + i * 2;
+    if (HWY_UNLIKELY(!CastNarrow<F>(p, kPerColumn ? hn::LoadU(d, base + i) : one, q + i)))
+      CastSubnormals<F, kPerColumn>(p, kPerColumn ? m + i : m, q + i);
+  }
+  if (i < n) CastRest<F, kPerColumn>(line + i * 2, n - i, kPerColumn ? m + i : m, q + i);
+}
+
+// Segments of 32 << shift columns, whole ones: one loop a row.
+template <class F>
+void CastRowsNarrow(const Tile &x, int shift, const float *m, const int16_t *base, uint8_t *q, int64_t stride) {
+  const D16I d;
+  const int64_t step = 2 * Lanes(), blocks = x.cols / 32;
+  for (int64_t r = 0; r < x.rows; ++r, q += stride) {
+    const char *line = Line(x, r);
+    for (int64_t b = 0; b < blocks; ++b) {
+      const auto one = hn::Set(d, base[b >> shift]);
+      for (int64_t i = b * 32; i < b * 32 + 32; i += step)
+        if (HWY_UNLIKELY(!CastNarrow<F>(line + i * 2, one, q + i)))
+          CastSubnormals<F, false>(line + i * 2, m + (b >> shift), q + i);
+    }
+    base += blocks >> shift;
+    m += blocks >> shift;
+  }
+}
+
+template <class F>
+bool AllNarrow(const float *m, int64_t n, int16_t *base) {
+  bool narrow = true;
+  for (int64_t i = 0; i < n; ++i) narrow &= NarrowBase<F>(m[i], base + i);
+  return narrow;
+}
+
 template <int32_t T, class F, bool kTame>
 void CastRowsAs(const Tile &x, int32_t limit, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
+  if constexpr (T == num::kBF16 && kTame) {
+    int16_t base[kTileElements / 32];
+    const int64_t n = x.rows * Pieces(x.cols, seg);
+    if ((seg == 32 || seg == 128) && x.cols % seg == 0 && n <= kTileElements / 32 && 2 * Lanes() <= 32 &&
+        AllNarrow<F>(m, n, base)) {
+      CastRowsNarrow<F>(x, seg == 32 ? 0 : 2, m, base, q, stride);
+      return;
+    }
+  }
   EachSegment(x.rows, x.cols, seg, m, [&](int64_t r, int64_t c, int64_t n, const float *one) {
     if (c == 0) Ahead(x, r, x.cols * Size<T>());
     CastLine<T, F, false, kTame>(Line(x, r) + c * Size<T>(), n, one, limit, q + r * stride + c);
@@ -54,6 +113,16 @@ void CastRows(const Tile &x, int32_t dtype, Range range, int64_t seg, const floa
 
 template <int32_t T, class F, bool kTame>
 void CastColsAs(const Tile &x, int32_t limit, int64_t group, const float *m, uint8_t *q, int64_t stride) {
+  if constexpr (T == num::kBF16 && kTame) {
+    int16_t base[kTileElements / 32];
+    const int64_t n = Pieces(x.rows, group) * x.cols;
+    if (n <= kTileElements / 32 && AllNarrow<F>(m, n, base)) {
+      EachGroup(x.rows, x.cols, group, m, [&](int64_t r, const float *paired) {
+        CastLineNarrow<F, true>(Line(x, r), x.cols, paired, base + r / group * x.cols, q + r * stride);
+      });
+      return;
+    }
+  }
   EachGroup(x.rows, x.cols, group, m, [&](int64_t r, const float *paired) {
     CastLine<T, F, true, kTame>(Line(x, r), x.cols, paired, limit, q + r * stride);
   });

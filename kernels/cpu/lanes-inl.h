@@ -212,6 +212,37 @@ HWY_INLINE void CastTame(const void *p, Pair f, uint8_t *q) {
   hn::StoreU(hn::DemoteTo(d8, hn::BitCast(di16, codes)), d8, q);
 }
 
+// x * 2^k for BF16 x in lanes of 16 bits: the exponents are moved by `base`, and the rounding is that of an integer.
+// False: a multiplier that isn't such a power, or (base < 0) one that makes subnormals of BF16 normal.
+template <class F>
+HWY_INLINE bool NarrowBase(float m, int16_t *base) {
+  const uint32_t u = num::bits_of(m), e = u >> 23;
+  const int32_t b = 254 - F::bias - static_cast<int32_t>(e);
+  *base = static_cast<int16_t>(b << 7);
+  return (u & 0x7fffffu) == 0 && e > 0 && b >= 0;
+}
+
+using D16I = hn::Repartition<int16_t, DI>;
+
+// The codes of 2 Lanes() elements as CastTame makes them; false, and nothing written, where one is subnormal.
+template <class F>
+HWY_INLINE bool CastNarrow(const void *p, hn::Vec<D16I> base, uint8_t *q) {
+  const D16I d;
+  constexpr int drop = 7 - F::mantissa;
+  const auto w = hn::LoadU(d, static_cast<const int16_t *>(p));
+  const auto t = hn::Sub(hn::And(w, hn::Set(d, 0x7fff)), base);
+  // up to half of the least subnormal: zero
+  const auto small = hn::And(hn::Lt(t, hn::Set(d, 128)), hn::Gt(t, hn::Set(d, -128 * F::mantissa)));
+  if (HWY_UNLIKELY(!hn::AllFalse(d, small))) return false;
+  const auto a = hn::Max(t, hn::Zero(d));
+  const auto odd = hn::And(hn::ShiftRight<drop>(a), hn::Set(d, 1));
+  const auto codes = hn::ShiftRight<drop>(hn::Add(hn::Add(a, odd), hn::Set(d, (1 << (drop - 1)) - 1)));
+  const auto sign = hn::And(hn::ShiftRight<8>(w), hn::Set(d, 0x80));
+  const hn::Rebind<uint8_t, D16I> d8;
+  hn::StoreU(hn::DemoteTo(d8, hn::Or(codes, sign)), d8, q);
+  return true;
+}
+
 // What is known of a code's scale. kFinite: finite and above zero, so the only NaN is that of a code; kExact: a power
 // of two that leaves every code's product exact in BF16.
 enum class ScaleIs { kAny, kFinite, kExact };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU quantizer against an element-by-element oracle: every kind and rule, odd shapes and views, every SIMD target,
 // one and several threads; amax in and out, statistics, column sums, padding.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 
@@ -136,6 +138,34 @@ void scales_alike(void **) {
   cpu::force_simd(cpu::Simd::kAvx512);
 }
 
+// Every BF16 number by powers of two, where no element overflows: SIMD has a path for it.
+void powers_of_two(void **) {
+  std::vector<uint16_t> x(1 << 16);
+  std::vector<float> m(512);
+  std::vector<uint8_t> want(1 << 14), got(1 << 14);
+  for (const int32_t dtype : {num::kE4M3, num::kE5M2})
+    for (const int e : {-126, -60, -1, 0, 9, 100, 111, 112, 113, 119, 120, 121, 127}) {
+      for (size_t i = 0; i < m.size(); ++i) m[i] = std::ldexp(1.0f, std::min(127, e + int(i % 3)));
+      for (uint32_t v = 0; v < x.size(); ++v) {
+        const float largest = num::float_of((v & 0x7fffu) << 16) * std::ldexp(1.0f, std::min(127, e + 2));
+        x[v] = largest <= (dtype == num::kE4M3 ? 448.0f : 57344.0f) ? uint16_t(v) : 0;
+      }
+      for (int part = 0; part < 4; ++part)
+        for (const cpu::Simd target : targets()) {
+          cpu::force_simd(target);
+          const cpu::TileOps &ops = cpu::tile_ops(), &plain = *cpu::plain_ops();
+          const cpu::Tile t{x.data() + (part << 14), num::kBF16, 256, 128, 128};
+          plain.cast_rows(t, dtype, cpu::Range::kTame, 32, m.data(), want.data(), 128);
+          ops.cast_rows(t, dtype, cpu::Range::kTame, 32, m.data(), got.data(), 128);
+          assert_memory_equal(got.data(), want.data(), want.size());
+          plain.cast_cols(t, dtype, cpu::Range::kTame, 32, m.data(), want.data(), 128);
+          ops.cast_cols(t, dtype, cpu::Range::kTame, 32, m.data(), got.data(), 128);
+          assert_memory_equal(got.data(), want.data(), want.size());
+        }
+    }
+  cpu::force_simd(cpu::Simd::kAvx512);
+}
+
 // amax alone equals the amax of a full call; given back, it gives the same codes, and another gives others.
 void amax_apart(void **) {
   for (const Mode &k : kModes) {
@@ -242,7 +272,7 @@ void round_first(void **) {
 
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(against_oracle), cmocka_unit_test(scales_alike),
-                              cmocka_unit_test(amax_apart), cmocka_unit_test(column_sums),
-                              cmocka_unit_test(round_first)};
+                              cmocka_unit_test(powers_of_two),  cmocka_unit_test(amax_apart),
+                              cmocka_unit_test(column_sums),    cmocka_unit_test(round_first)};
   return cmocka_run_group_tests_name("unit.quantize_kernels", tests, nullptr, nullptr);
 }
