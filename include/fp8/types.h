@@ -82,7 +82,7 @@ typedef struct fp8_tensor {
  *
  *  Scales are logical matrices with explicit strides. fp8_recipe_describe() gives the native strides, which every GEMM
  *  reads as they are; any other strides are accepted and repacked in the workspace; U8 is taken as E8M0. Padding
- * elements are always zero. Shapes, dtypes and native strides per scaling: @ref recipes.
+ * elements are zero once the whole is quantized; a slice writes its own scales only. Shapes, dtypes and native strides per scaling: @ref recipes.
  *
  *  An unquantized side (BF16, F16) is a view of the source, set by fp8_quantize(), and costs no bytes: col is row with
  *  swapped strides, and the source must outlive it. A COPY side has memory of its own (one for both sides if they are

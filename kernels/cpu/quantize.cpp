@@ -15,18 +15,16 @@ uint64_t piece(int64_t floats) { return (uint64_t(floats) * 4 + 63) / 64 * 64; }
 
 }  // namespace
 
-// Native strides of F32 scales are rounded up to 4, since readers load whole vectors. A line that starts off 16 bytes
-// is a slice's, whose neighbours are not padding.
+// Native strides of F32 scales are rounded up to 4, since readers load whole vectors.
 void zero_padding(const ops::Scale &s) {
-  if (!s.data || s.dtype != num::kF32 || reinterpret_cast<uintptr_t>(s.data) % 16) return;
+  if (!s.data || !s.padded) return;
   auto zero = [&](int64_t lines, int64_t line, int64_t stride) {
     for (int64_t i = 0; i < lines; ++i)
       std::memset(static_cast<float *>(s.data) + i * stride + line, 0, size_t(stride - line) * 4);
   };
-  auto padded = [](int64_t line, int64_t stride) { return stride > line && stride == (line + 3) / 4 * 4; };
-  if (s.row_stride == 1 && s.rows > 0 && padded(s.rows, s.col_stride)) {
+  if (s.row_stride == 1 && s.col_stride > s.rows) {
     zero(s.cols, s.rows, s.col_stride);
-  } else if (s.col_stride == 1 && s.cols > 0 && padded(s.cols, s.row_stride)) {
+  } else if (s.col_stride == 1 && s.row_stride > s.cols) {
     zero(s.rows, s.cols, s.row_stride);
   }
 }

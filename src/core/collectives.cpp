@@ -161,14 +161,10 @@ void own_scales(const fp8_context &c, const Gather &g, fp8_stream stream) {
 
 void zero_padding(const fp8_context &c, const Gather &g, fp8_stream stream) {
   const ops::Scale &s = g.full.scale;
-  const int64_t rows = g.full.codes.rows, cols = g.full.codes.cols;
-  if (!is_quantized(g.full.scaling) || rows == 0 || cols == 0) return;
-  int64_t native[2];
-  native_scale_strides(g.full.scaling, rows, cols, native);
-  if (s.row_stride != native[0] || s.col_stride != native[1]) return;
-  const int64_t outer = native[0] == 1 ? s.cols : s.rows, stride = native[0] == 1 ? native[1] : native[0];
-  const int64_t used = native[0] == 1 ? s.rows : s.cols;
-  if ((g.full.scaling == FP8_SCALING_1X128 || g.full.scaling == FP8_SCALING_128X128) && used < stride)
+  if (!is_quantized(g.full.scaling) || !s.padded || g.full.codes.rows == 0 || g.full.codes.cols == 0) return;
+  const bool down = g.full.scaling == FP8_SCALING_1X128;
+  const int64_t outer = down ? s.cols : s.rows, stride = down ? s.col_stride : s.row_stride;
+  if ((down ? s.rows : s.cols) < stride)
     check(c.api->zero(c.self, s.data, outer * stride * dtype_size(s.dtype), stream));
 }
 

@@ -163,15 +163,11 @@ ops::ParamSide side_of(const ParamLayout &l, const fp8_qtensor &q, int32_t side,
   out.scale_cols = out.padded_cols = s.scale.cols;
   out.scale_row_stride = s.scale.row_stride;
   out.scale_col_stride = s.scale.col_stride;
-  int64_t native[2];
-  native_scale_strides(l.scaling, s.codes.rows, s.codes.cols, native);
-  if (s.codes.rows == 0 || s.codes.cols == 0) return out;
-  if (native[0] == 1 && out.scale_row_stride == 1 && (out.scale_cols == 1 || out.scale_col_stride == native[1]) &&
-      l.scaling == FP8_SCALING_1X128)
-    out.padded_rows = native[1];
-  if (native[1] == 1 && out.scale_col_stride == 1 && (out.scale_rows == 1 || out.scale_row_stride == native[0]) &&
-      l.scaling == FP8_SCALING_128X128)
-    out.padded_cols = native[0];
+  if (s.codes.rows == 0 || s.codes.cols == 0 || !s.scale.padded) return out;
+  if (l.scaling == FP8_SCALING_1X128)
+    out.padded_rows = s.scale.col_stride;
+  else
+    out.padded_cols = s.scale.row_stride;
   return out;
 }
 

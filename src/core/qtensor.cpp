@@ -36,6 +36,16 @@ void check_scale_shape(const fp8_tensor &t, const char *name, const int64_t shap
          static_cast<long long>(s.cols), static_cast<long long>(shape[0]), static_cast<long long>(shape[1]));
 }
 
+// What looks like padding in a slice's scales may be its neighbours' scales. A stride that scales leave unused says so.
+constexpr int kSliceMark = 3;
+
+bool is_padded(const fp8_tensor &t, const ops::Scale &s, int32_t scaling, int64_t rows, int64_t cols) {
+  if (scaling != FP8_SCALING_1X128 && scaling != FP8_SCALING_128X128) return false;
+  int64_t native[2];
+  native_scale_strides(scaling, rows, cols, native);
+  return t.stride[kSliceMark] == 0 && s.row_stride == native[0] && s.col_stride == native[1];
+}
+
 }  // namespace
 
 ops::Side side_view(const fp8_qtensor &q, int32_t side, const char *name, bool shape_only) {
@@ -71,6 +81,7 @@ ops::Side side_view(const fp8_qtensor &q, int32_t side, const char *name, bool s
   check_scale_shape(scale, scale_label.c_str(), shape);
   view.codes = matrix(codes);
   view.scale = scale_view(scale);
+  view.scale.padded = is_padded(scale, view.scale, kind, rows, cols);
   return view;
 }
 
@@ -189,6 +200,7 @@ void slice_side(const fp8_qtensor &q, int32_t side, int64_t first, int64_t rows,
   if (rows && first % tile)  // an empty slice starts anywhere
     fail(FP8_ERR_ARGUMENT, "first is %lld, must be a multiple of %lld: q.%s has %s tiles along rows",
          static_cast<long long>(first), static_cast<long long>(tile), side_name(side), scaling_name(view.scaling));
+  if (rows < q.rows) scale.stride[kSliceMark] = 1;
   scale.shape[dim] = ceil_div(rows, tile);
   advance(scale, first / tile * scale.stride[dim]);
 }

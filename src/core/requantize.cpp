@@ -43,13 +43,12 @@ ops::Matrix scale_matrix(const ops::Scale &s) {
   return m;
 }
 
-// Bytes of the target's scales where they have the native strides, padding included; else 0.
-uint64_t native_scale_bytes(const ops::Side &to) {
-  int64_t stride[2];
-  native_scale_strides(to.scaling, to.codes.rows, to.codes.cols, stride);
-  if (stride[0] != to.scale.row_stride || stride[1] != to.scale.col_stride) return 0;
-  const int64_t elements = stride[0] >= stride[1] ? to.scale.rows * stride[0] : to.scale.cols * stride[1];
-  return static_cast<uint64_t>(elements * dtype_size(to.scale.dtype));
+// Bytes of the target's scales where padding lies between them, padding included; else 0.
+uint64_t padded_scale_bytes(const ops::Side &to) {
+  const ops::Scale &s = to.scale;
+  if (!s.padded) return 0;
+  const int64_t elements = s.row_stride >= s.col_stride ? s.rows * s.row_stride : s.cols * s.col_stride;
+  return static_cast<uint64_t>(elements * dtype_size(s.dtype));
 }
 
 void plan_from_codes(const fp8_context &c, const fp8_recipe &r, const ops::Side &from, const ops::Side &to,
@@ -64,7 +63,7 @@ void plan_from_codes(const fp8_context &c, const fp8_recipe &r, const ops::Side 
     plan.codes.dst = to.codes;
     plan.scale.src = scale_matrix(from.scale);
     plan.scale.dst = scale_matrix(to.scale);
-    plan.zero_bytes = native_scale_bytes(to);
+    plan.zero_bytes = padded_scale_bytes(to);
   } else if (to.scaling == FP8_SCALING_COPY) {
     plan.way = RequantizePlan::kDequantize;
     plan.dequantize.side = from;

@@ -20,7 +20,7 @@ struct Matrix {
 struct Scale {
   void *data;
   int32_t dtype;
-  int32_t reserved;
+  int32_t padded;  // strides are native and rounded up: what lies between the lines belongs to nobody and becomes zero
   int64_t rows, cols;
   int64_t row_stride, col_stride;
 };

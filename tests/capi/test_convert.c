@@ -164,6 +164,57 @@ static void test_padding(void **state) {
   fp8_recipe_destroy(r);
 }
 
+/* Slices in any order make the whole: what lies beside a slice's scales is its neighbours', never padding. */
+static void test_slices(void **state) {
+  static const int32_t presets[] = {FP8_PRESET_BLOCK, FP8_PRESET_MX, FP8_PRESET_MX_W2D};
+  int p;
+  int32_t role;
+  (void)state;
+  for (p = 0; p < 3; ++p)
+    for (role = FP8_ROLE_ACTIVATION; role <= FP8_ROLE_WEIGHT; ++role) {
+      fp8_recipe *r = recipe_of(presets[p]);
+      const int64_t rows = 512, step = 128;
+      fp8_tensor x = random2(FP8_DTYPE_BF16, rows, 512, 1.0f);
+      fp8_qtensor q = describe(r, role, rows, 512, FP8_SIDE_BOTH), parts = q, again = q;
+      fp8_quantize_args a;
+      int64_t first;
+      uint64_t bytes;
+      char *want;
+      OK(fp8_qtensor_bytes(&q, FP8_SIDE_BOTH, &bytes));
+      want = malloc(bytes);
+      place(&q, FP8_SIDE_BOTH), place(&parts, FP8_SIDE_BOTH), place(&again, FP8_SIDE_BOTH);
+      FP8_INIT(&a);
+      a.x = &x, a.q = &q, a.role = role;
+      OK(fp8_quantize(g_context, r, &a, NULL));
+      download(want, q.row.data, bytes);
+      for (first = rows - step; first >= 0; first -= step) {
+        fp8_qtensor slice, row, col;
+        fp8_tensor rows_of_x = x;
+        FP8_INIT(&slice), FP8_INIT(&row), FP8_INIT(&col);
+        OK(fp8_qtensor_slice(&parts, first, step, &slice));
+        rows_of_x.data = (uint16_t *)x.data + first * 512;
+        rows_of_x.shape[0] = step;
+        a.x = &rows_of_x, a.q = &slice;
+        OK(fp8_quantize(g_context, r, &a, NULL));
+        OK(fp8_qtensor_slice(&q, first, step, &row));
+        OK(fp8_qtensor_slice(&again, first, step, &col));
+        row.col_kind = 0;
+        OK(fp8_requantize(g_context, r, &row, &col, NULL, NULL));
+      }
+      expect_bytes(parts.row.data, want, bytes);
+      if (role == FP8_ROLE_WEIGHT && presets[p] != FP8_PRESET_MX) { /* exact transposes */
+        char *col = malloc(bytes);
+        const uint64_t at = (uint64_t)((char *)q.col.data - (char *)q.row.data);
+        download(col, again.col.data, bytes - at);
+        assert_memory_equal(col, want + at, bytes - at);
+        free(col);
+      }
+      free(want);
+      fp8_recipe_destroy(r);
+      free_all(NULL);
+    }
+}
+
 /* Sides without quantization: views, copies, and quantizing the view. */
 static void test_requantize_plain(void **state) {
   fp8_recipe *none = recipe_of(FP8_PRESET_NONE), *partly;
@@ -343,6 +394,7 @@ int main(void) {
       cmocka_unit_test_teardown(test_golden_requant, free_all),
       cmocka_unit_test_teardown(test_exact_transpose, free_all),
       cmocka_unit_test_teardown(test_padding, free_all),
+      cmocka_unit_test_teardown(test_slices, free_all),
       cmocka_unit_test_teardown(test_requantize_plain, free_all),
       cmocka_unit_test_teardown(test_dequantize, free_all),
       cmocka_unit_test_teardown(test_transpose, free_all),

@@ -39,8 +39,8 @@ struct SideMemory {
     scales.assign(size_t(stride * lines * 4 + 16), char(0x6b));
     amax.assign(e.amax.size() + 4, -7.0f);
     view.side = ops::Side{k.scaling, k.rule, codes.m,
-                          ops::Scale{scales.data(), e8m0 ? num::kE8M0 : num::kF32, 0, e.scale_rows, e.scale_cols,
-                                     column ? 1 : stride, column ? stride : 1}};
+                          ops::Scale{scales.data(), e8m0 ? num::kE8M0 : num::kF32, stride != line, e.scale_rows,
+                                     e.scale_cols, column ? 1 : stride, column ? stride : 1}};
     view.amax = ops::Scale{amax.data(), num::kF32, 0, e.scale_rows, e.scale_cols, e.scale_cols, 1};
     view.stats = ops::Vector{stats, 10, 0, 8, 1};
   }

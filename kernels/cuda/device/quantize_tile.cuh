@@ -39,13 +39,11 @@ __device__ __forceinline__ float given_or(const ops::QuantizeSide &s, int64_t r,
   return static_cast<const float *>(s.amax.data)[r * s.amax.row_stride + c * s.amax.col_stride];
 }
 
-// Native strides of F32 scales are rounded up to 4: what lies between is zero. A line that starts off 16 bytes is a
-// slice's, whose neighbours are not padding.
+// Native strides of F32 scales are rounded up to 4: what lies between is zero.
 __device__ inline void zero_padding(const ops::Scale &s, int thread, int threads) {
-  if (s.dtype != num::kF32 || reinterpret_cast<uintptr_t>(s.data) % 16) return;
-  const bool down = s.row_stride == 1 && s.rows > 0 && s.col_stride > s.rows && s.col_stride == (s.rows + 3) / 4 * 4;
-  const bool across = s.col_stride == 1 && s.cols > 0 && s.row_stride > s.cols && s.row_stride == (s.cols + 3) / 4 * 4;
-  if (!down && !across) return;
+  const bool down = s.row_stride == 1 && s.rows > 0 && s.col_stride > s.rows;
+  const bool across = s.col_stride == 1 && s.cols > 0 && s.row_stride > s.cols;
+  if (!s.padded || (!down && !across)) return;
   const int64_t line = down ? s.rows : s.cols, lines = down ? s.cols : s.rows,
                 stride = down ? s.col_stride : s.row_stride;
   const int64_t pad = stride - line;
