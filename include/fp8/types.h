@@ -82,7 +82,8 @@ typedef struct fp8_tensor {
  *
  *  Scales are logical matrices with explicit strides. fp8_recipe_describe() gives the native strides, which every GEMM
  *  reads as they are; any other strides are accepted and repacked in the workspace; U8 is taken as E8M0. Padding
- * elements are zero once the whole is quantized; a slice writes its own scales only. Shapes, dtypes and native strides per scaling: @ref recipes.
+ * elements are zero once the whole is quantized; a slice writes its own scales only. Shapes, dtypes and native strides
+ * per scaling: @ref recipes.
  *
  *  An unquantized side (BF16, F16) is a view of the source, set by fp8_quantize(), and costs no bytes: col is row with
  *  swapped strides, and the source must outlive it. A COPY side has memory of its own (one for both sides if they are
@@ -124,9 +125,8 @@ FP8_API fp8_status fp8_qtensor_place(fp8_qtensor *q, uint32_t sides, const fp8_b
 /** A view of a range of rows, both sides. [pure]
  *  @param q described and placed
  *  @param first the first row: at a tile's start where tiles run along rows
- *  @param rows how many; 0 is an empty slice anywhere. To fill q slice by slice, cut at tiles and multiples of 4 rows
- *  and go upwards: a slice from row 0 that ends within 3 rows of q's end has the strides of a whole one, whose padding
- *  quantizing clears
+ *  @param rows how many; 0 is an empty slice anywhere. Slices may be filled in any order: padding beside a slice's
+ *  scales is left as it is
  *  @param[out] slice started with FP8_INIT; points into q's memory
  *  @return FP8_OK, or FP8_ERR_ARGUMENT: outside q, or first is inside a tile */
 FP8_API fp8_status fp8_qtensor_slice(const fp8_qtensor *q, int64_t first, int64_t rows, fp8_qtensor *slice);
