@@ -7,7 +7,7 @@ void layer_create(Layer *layer, Memory *memory) {
   /* COPY: where the weight is not quantized (BF16), it still needs memory of its own, since the master is FP32. */
   FP8_INIT(&layer->quantized);
   CHECK(fp8_linear_describe(layer->plan, FP8_ROLE_WEIGHT, 0, FP8_SIDE_BOTH | FP8_SIDE_COPY, &layer->quantized));
-  memory_place(memory, &layer->quantized, FP8_SIDE_BOTH);
+  memory_place(memory, &layer->quantized, layer->late_columns ? FP8_SIDE_ROW : FP8_SIDE_BOTH);
   FP8_INIT(&layer->saved);
   CHECK(fp8_linear_describe(layer->plan, FP8_ROLE_ACTIVATION, layer->rows, FP8_SIDE_COL, &layer->saved));
   if (!layer->passes_x && !layer->misread) memory_place(memory, &layer->saved, FP8_SIDE_COL);

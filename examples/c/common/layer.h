@@ -15,6 +15,7 @@ typedef struct Layer {
   int64_t in, out, rows;
   float *weight, *bias, *dweight, *dbias; /* FP32 master and gradient; bias may be NULL */
   fp8_qtensor quantized;                  /* the weight, both sides, once per optimizer step */
+  int late_columns;                       /* its column side is placed by the caller, and made when backward needs it */
   fp8_qtensor saved; /* x for wgrad: an FP8 column side, or a view of a BF16 x that the caller keeps */
   int passes_x;      /* nothing is saved: backward is given x, which somebody keeps anyway */
   Counts *counts;    /* device memory: [x, w, dy], shared by all layers of this kind; or NULL */

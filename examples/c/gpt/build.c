@@ -43,9 +43,22 @@ static void create_layer(Model *m, Block *block, int64_t l, enum LinearKind kind
   layer->dbias = grad_of(p, bias);
   layer->passes_x = kind == PROJECTION && !m->config.save_projection && m->config.fault != FAULT_WGRAD_AXIS;
   layer->counts = m->config.preset == FP8_PRESET_NONE ? NULL : m->counts + 3 * kind;
+  layer->late_columns = m->config.make_columns != NULL;
   layer->misread = m->config.fault == FAULT_WGRAD_AXIS;
   if (m->config.fault == FAULT_DY_E4M3_TENSOR) layer->amax_dy = memory_alloc(&m->memory, sizeof(float));
   layer_create(layer, &m->memory);
+}
+
+static void create_columns(Model *m) {
+  uint64_t most = 0, bytes;
+  for (int k = 0; k < LINEAR_KINDS; ++k) {
+    CHECK(fp8_qtensor_bytes(&m->blocks[0].layers[k].quantized, FP8_SIDE_COL, &bytes));
+    if (bytes > most) most = bytes;
+  }
+  m->columns = memory_buffer(&m->memory, most);
+  for (int64_t l = 0; l < m->config.shape.layers; ++l)
+    for (int k = 0; k < LINEAR_KINDS; ++k)
+      CHECK(fp8_qtensor_place(&m->blocks[l].layers[k].quantized, FP8_SIDE_COL, &m->columns));
 }
 
 static bf16 *alloc_bf16(Model *m, int64_t count) { return memory_alloc(&m->memory, (uint64_t)count * sizeof(bf16)); }
@@ -121,6 +134,7 @@ void model_create(Model *m, const ModelConfig *config) {
   REQUIRE(m->blocks, "out of memory");
   for (int64_t l = 0; l < s->layers; ++l)
     for (int k = 0; k < LINEAR_KINDS; ++k) create_layer(m, &m->blocks[l], l, (enum LinearKind)k);
+  if (config->make_columns) create_columns(m);
   m->head.plan = m->head_plan;
   m->head.in = s->dim;
   m->head.out = VOCABULARY;

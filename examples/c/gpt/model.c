@@ -16,6 +16,7 @@ static void forward(Model *m, Block *block, enum LinearKind kind, const bf16 *x,
 
 static void backward(Model *m, Block *block, enum LinearKind kind, const bf16 *x, const bf16 *dy, bf16 *dx) {
   LayerCall call = layer_call(m, m->recipe);
+  if (m->config.make_columns) m->config.make_columns(m->config.user, block - m->blocks, kind);
   layer_backward(&call, &block->layers[kind], x, dy, dx);
 }
 
@@ -190,7 +191,7 @@ uint64_t model_weight_bytes(const Model *m) {
   uint64_t total = 0, size;
   for (int k = 0; k < LINEAR_KINDS; ++k) {
     fp8_qtensor *q = &m->blocks[0].layers[k].quantized;
-    CHECK(fp8_qtensor_bytes(q, FP8_SIDE_BOTH, &size));
+    CHECK(fp8_qtensor_bytes(q, m->config.make_columns ? FP8_SIDE_ROW : FP8_SIDE_BOTH, &size));
     total += size * (uint64_t)m->config.shape.layers;
   }
   return total;

@@ -19,6 +19,9 @@ typedef struct ModelConfig {
   float outlier;       /* factor on some channels of the norms' outputs; 1 = none */
   int save_projection; /* see Options */
   int rank, world;     /* of a data-parallel run; 0, 0 = alone */
+  /* If given: the block weights' column sides share one buffer, and this makes the one that backward needs next. */
+  void (*make_columns)(void *user, int64_t block, enum LinearKind kind);
+  void *user;
 } ModelConfig;
 
 typedef struct Block {
@@ -37,7 +40,7 @@ typedef struct Model {
   fp8_linear *plans[LINEAR_KINDS], *head_plan;
   Block *blocks;
   Layer head;
-  fp8_buffer workspace;
+  fp8_buffer workspace, columns;
   Counts *counts;                 /* [LINEAR_KINDS][x, w, dy] */
   float *residual, *mean, *scale; /* of the final norm */
   bf16 *normed, *logits, *branch;
@@ -65,6 +68,7 @@ double model_square_sum(const Model *model);
 double model_step(Model *model, float rate, double square_sum);
 void model_counts(const Model *model, Counts totals[3]); /* of x, w, dy, over all linears */
 void model_saved_bytes(const Model *model, SavedBytes *bytes);
-uint64_t model_weight_bytes(const Model *model); /* of the linears' weights, as the GEMMs read them */
+uint64_t model_weight_bytes(
+    const Model *model); /* of the linears' weights, as the GEMMs read them; not what is shared */
 void model_destroy(Model *model);
 #endif

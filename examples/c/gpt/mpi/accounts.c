@@ -7,14 +7,16 @@
 
 typedef struct Account { /* bytes per block parameter, means over the ranks */
   double weights, bf16, gradient, optimizer, scratch;
-  double wire; /* block weights, as libfp8 counts */
+  double shared; /* one buffer for the column side that backward needs next */
+  double wire;   /* block weights, as libfp8 counts */
   double reduced,
       other;    /* the trainer's own, per parameter of any kind: gradients; FP32 replicas, per block parameter */
   double total; /* all memory of a rank, activations too, in bytes */
 } Account;
 
-static const char *const titles[] = {"BF16 baseline", "FP8 beside BF16 weights", "FP8 primary weights"};
-enum { BASELINE, DROP_IN, PRIMARY, CONFIGURATIONS };
+static const char *const titles[] = {"BF16 baseline", "FP8 beside BF16 weights", "FP8 primary weights",
+                                     "... column sides late"};
+enum { BASELINE, DROP_IN, PRIMARY, LATE };
 
 /* Bytes of scales for each element of both sides, before any alignment. */
 static double scale_bytes(int32_t preset, const Shape *s) {
@@ -54,9 +56,10 @@ static Account predict(int configuration, int32_t preset, const Shape *s, int wo
   Account a = {.gradient = 4.0, .optimizer = 12.0 / world};
   double away = (double)(world - 1) / world;                          /* a rank takes what it does not have */
   int one_side = preset != FP8_PRESET_ROW && preset != FP8_PRESET_MX; /* the other is its transpose */
-  if (configuration != PRIMARY) a.bf16 = 2.0;
+  if (configuration < PRIMARY) a.bf16 = 2.0;
   if (configuration != BASELINE) a.weights = 2.0 + scale_bytes(preset, s);
-  a.wire = configuration == PRIMARY ? (one_side ? 1.0 : 2.0) * away + amax_bytes(preset, s) : 2.0 * away;
+  if (configuration == LATE) a.weights /= 2.0;
+  a.wire = configuration >= PRIMARY ? (one_side ? 1.0 : 2.0) * away + amax_bytes(preset, s) : 2.0 * away;
   a.reduced = 4.0 * away;
   return a;
 }
@@ -65,7 +68,8 @@ static Account measure(const Session *session, Parallel *parallel, int configura
   const Preset *found = preset_find(configuration == BASELINE ? FP8_PRESET_NONE : preset);
   Run run = {found->name, found->title, found->preset, FAULT_NONE, session->options.seed, 0};
   Sharded z;
-  sharded_create(&z, session, parallel, &run, configuration == PRIMARY ? GATHER_FP8 : GATHER_BF16);
+  sharded_create(&z, session, parallel, &run, configuration >= PRIMARY ? GATHER_FP8 : GATHER_BF16,
+                 configuration == LATE);
   uint64_t reduced = parallel->reduced_bytes, replicated = parallel->replicated_bytes;
   sharded_publish(&z);
   parallel_reduce_scatter(parallel, z.model.parameters.grad, z.model.parameters.size);
@@ -76,6 +80,7 @@ static Account measure(const Session *session, Parallel *parallel, int configura
                  .gradient = (double)elements * sizeof(float),
                  .optimizer = 3.0 * sizeof(float) * (double)owned,
                  .scratch = (double)z.scratch,
+                 .shared = (double)z.model.columns.bytes,
                  .wire = (double)z.wire,
                  .other = (double)(parallel->replicated_bytes - replicated)};
   Account mean = {.weights = parallel_sum(parallel, own.weights) / all,
@@ -83,6 +88,7 @@ static Account measure(const Session *session, Parallel *parallel, int configura
                   .gradient = parallel_sum(parallel, own.gradient) / all,
                   .optimizer = parallel_sum(parallel, own.optimizer) / all,
                   .scratch = parallel_sum(parallel, own.scratch) / all,
+                  .shared = parallel_sum(parallel, own.shared) / all,
                   .wire = parallel_sum(parallel, own.wire) / all,
                   .other = parallel_sum(parallel, own.other) / all,
                   .reduced = parallel_sum(parallel, (double)(parallel->reduced_bytes - reduced)) /
@@ -106,12 +112,14 @@ void accounts_print(const Session *session, Parallel *parallel, int32_t preset) 
   static Table t;
   const Shape *s = &session->options.shape;
   int world = parallel->world, first = preset == FP8_PRESET_NONE ? BASELINE : 0,
-      last = preset == FP8_PRESET_NONE ? BASELINE : PRIMARY;
-  const char *head[] = {"configuration", "FP8",       "BF16",          "gradient", "optimizer",
-                        "resident",      "formula",   "weights' wire", "formula",  "gradients' wire",
-                        "formula",       "FP32 wire", "all memory"};
-  table_begin(&t, 13);
-  for (int c = 0; c < 13; ++c) table_cell(&t, "%s", head[c]);
+      last = preset == FP8_PRESET_NONE ? BASELINE
+             : transposes(preset)      ? LATE
+                                       : PRIMARY;
+  const char *head[] = {"configuration", "FP8",       "BF16",          "gradient",  "optimizer",
+                        "resident",      "formula",   "weights' wire", "formula",   "gradients' wire",
+                        "formula",       "FP32 wire", "transient",     "all memory"};
+  table_begin(&t, 14);
+  for (int c = 0; c < 14; ++c) table_cell(&t, "%s", head[c]);
   double scratch = 0.0;
   for (int i = first; i <= last; ++i) {
     Account m = measure(session, parallel, i, preset), f = predict(i, preset, s, world);
@@ -127,6 +135,7 @@ void accounts_print(const Session *session, Parallel *parallel, int32_t preset) 
     table_cell(&t, "%.4f", m.reduced);
     table_cell(&t, "%.4f", f.reduced);
     table_cell(&t, "%.4f", m.other);
+    table_cell(&t, "%.4f", m.shared);
     table_cell(&t, "%.2f MB", m.total / 1e6);
     scratch = fmax(scratch, m.scratch);
     expect(titles[i], "what is resident", resident(&m), resident(&f), s);
@@ -138,9 +147,12 @@ void accounts_print(const Session *session, Parallel *parallel, int32_t preset) 
          preset_find(preset)->title, world);
   table_print(&t, stdout);
   printf(
-      "Formulas, d ranks: BF16 6 + 12/d; FP8 beside BF16 8 + scales + 12/d; FP8 primary 6 + scales + 12/d, both sides\n"
-      "kept; wire (d-1)/d of 2 for BF16, of 1 or 2 FP8 codes, plus one maximum for each scale; gradients 4 (d-1)/d.\n"
-      "Differences: alignment of codes and scales. The gathers' buffers lie in the gradient's, and need %.4f beside "
-      "it.\n",
+      "Formulas, d ranks: BF16 6 + 12/d; FP8 beside BF16 8 + scales + 12/d; FP8 primary 6 + scales + 12/d with both\n"
+      "sides kept, 5 + scales + 12/d with late column sides, which take turns in one buffer (transient). Wire: "
+      "(d-1)/d\n"
+      "of 2 for BF16, of 1 for each FP8 side that travels, and one maximum for each scale; gradients 4 (d-1)/d.\n"
+      "Differences: each side's codes and scales begin at 256 bytes; a cut inside a block. The gathers' buffers lie "
+      "in\n"
+      "the gradient's, and need %.4f bytes beside it.\n",
       scratch);
 }

@@ -14,7 +14,10 @@ static const char help[] =
     "\n"
     "  --param-gather W  fp8 (default): the block weights exist in FP8 only, and are gathered so;\n"
     "                    bf16: gathered in BF16, then quantized on every rank; both: one run of each,\n"
-    "                    and every loss must be the same to the last bit\n"
+    "                    (and one with --columns late), and every loss must be the same to the last bit\n"
+    "  --columns W       kept (default): both sides of each FP8 weight; late: the column side is made from\n"
+    "                    the row side when backward needs it, in one buffer for all weights\n"
+    "                    (tensor, block, mx_w2d: with the others it comes from the masters)\n"
     "  --checkpoint FILE written at the end, and after every K steps with --checkpoint-every K\n"
     "  --resume FILE     goes on from a checkpoint, of any number of ranks\n"
     "  --stop N          ends after step N of the --steps that the learning rate is planned for\n"
@@ -26,6 +29,7 @@ static const char help[] =
 
 typedef struct Extra {
   enum Gathered gathered;
+  int late;
   const char *checkpoint, *resume, *losses;
   int64_t every, stop, kill_at;
 } Extra;
@@ -45,6 +49,11 @@ static int take(Extra *x, const char *name, const char *value) {
       if (!strcmp(value, names[i])) return x->gathered = (enum Gathered)i, 1;
     fail("gpt_mpi: --param-gather %s: fp8, bf16 or both is needed", value);
   }
+  if (!strcmp(name, "--columns")) {
+    x->late = !strcmp(value, "late");
+    if (!x->late && strcmp(value, "kept")) fail("gpt_mpi: --columns %s: kept or late is needed", value);
+    return 1;
+  }
   if (!strcmp(name, "--checkpoint")) return x->checkpoint = value, 1;
   if (!strcmp(name, "--resume")) return x->resume = value, 1;
   if (!strcmp(name, "--losses")) return x->losses = value, 1;
@@ -55,7 +64,7 @@ static int take(Extra *x, const char *name, const char *value) {
 }
 
 static void parse(Extra *x, Options *options, int count, char **arguments, int rank) {
-  Extra none = {GATHER_FP8, NULL, NULL, NULL, 0, 0, -1};
+  Extra none = {.gathered = GATHER_FP8, .kill_at = -1};
   int kept = 1;
   *x = none;
   for (int i = 1; i < count; ++i) {
@@ -72,7 +81,13 @@ static void parse(Extra *x, Options *options, int count, char **arguments, int r
   if (!options->steps) options->steps = 20;
   if (!x->stop || x->stop > options->steps) x->stop = options->steps;
   int runs = 0;
-  for (int i = 1; i < PRESET_COUNT; ++i) runs += options->chosen[i];
+  for (int i = 1; i < PRESET_COUNT; ++i) {
+    runs += options->chosen[i];
+    if (options->chosen[i] && x->late && (!transposes(presets[i].preset) || x->gathered == GATHER_BF16))
+      fail("gpt_mpi: --columns late: %s", x->gathered == GATHER_BF16
+                                              ? "with BF16 gathered, both sides are quantized at once"
+                                              : "tensor, block and mx_w2d have column sides that are transposes");
+  }
   if ((x->checkpoint || x->resume) && (runs > 1 || x->gathered == GATHER_BOTH))
     fail("gpt_mpi: a checkpoint is of one run: name one --recipe, and fp8 or bf16 for --param-gather");
 }
@@ -85,7 +100,7 @@ typedef struct Job {
 } Job;
 
 /* Trains one configuration; losses[step] from the first step that it takes on. */
-static void run(const Job *job, int32_t preset, enum Gathered gathered, double *losses) {
+static void run(const Job *job, int32_t preset, enum Gathered gathered, int late, double *losses) {
   const Options *o = &job->session->options;
   const Extra *x = job->extra;
   const Preset *found = preset_find(preset);
@@ -94,7 +109,7 @@ static void run(const Job *job, int32_t preset, enum Gathered gathered, double *
   Sharded z;
   double norm = 0.0, start = seconds_now();
   int rank = job->parallel->rank;
-  sharded_create(&z, job->session, job->parallel, &what, gathered);
+  sharded_create(&z, job->session, job->parallel, &what, gathered, late);
   int64_t first = x->resume ? checkpoint_read(&z, x->resume, o->steps) : 0;
   for (int64_t step = first; step < x->stop; ++step) {
     losses[step] = sharded_step(&z, o->seed, step, train_rate(o, step, o->steps), &norm);
@@ -104,8 +119,8 @@ static void run(const Job *job, int32_t preset, enum Gathered gathered, double *
     }
     int64_t every = (x->stop - first + 9) / 10;
     if (rank == 0 && ((step + 1) % every == 0 || step + 1 == x->stop)) {
-      printf("%-7s gathers %-4s  step %4lld  loss %.6f  gradient %.4f  %.1f s\n", found->title, way,
-             (long long)step + 1, losses[step], norm, seconds_now() - start);
+      printf("%-7s gathers %-4s%s  step %4lld  loss %.6f  gradient %.4f  %.1f s\n", found->title, way,
+             late ? ", late columns" : "", (long long)step + 1, losses[step], norm, seconds_now() - start);
       fflush(stdout);
     }
     if (x->checkpoint && (step + 1 == x->stop || (x->every && (step + 1) % x->every == 0)))
@@ -115,23 +130,29 @@ static void run(const Job *job, int32_t preset, enum Gathered gathered, double *
   sharded_destroy(&z);
 }
 
-static void compare(const Job *job, int32_t preset, double *losses[2]) {
-  const Options *o = &job->session->options;
-  int both = job->extra->gathered == GATHER_BOTH && preset != FP8_PRESET_NONE;
-  if (!both) {
-    run(job, preset, job->extra->gathered, losses[0]);
+static void same(const Job *job, int32_t preset, const char *what, const double *a, const double *b) {
+  for (int64_t step = 0; step < job->extra->stop; ++step)
+    REQUIRE(!memcmp(&a[step], &b[step], sizeof *a), "%s: step %lld: the loss is %.17g with FP8 gathered, %.17g with %s",
+            preset_find(preset)->name, (long long)step + 1, a[step], b[step], what);
+}
+
+static void runs_of(const Job *job, int32_t preset, double *losses[2]) {
+  const Extra *x = job->extra;
+  int late = transposes(preset);
+  if (x->gathered != GATHER_BOTH || preset == FP8_PRESET_NONE) {
+    run(job, preset, x->gathered, x->late, losses[0]);
     return;
   }
-  run(job, preset, GATHER_FP8, losses[0]);
-  run(job, preset, GATHER_BF16, losses[1]);
-  for (int64_t step = 0; step < job->extra->stop; ++step)
-    REQUIRE(!memcmp(&losses[0][step], &losses[1][step], sizeof(double)),
-            "%s: step %lld: the loss is %.17g with FP8 gathered, %.17g with BF16", preset_find(preset)->name,
-            (long long)step + 1, losses[0][step], losses[1][step]);
+  run(job, preset, GATHER_FP8, 0, losses[0]);
+  run(job, preset, GATHER_BF16, 0, losses[1]);
+  same(job, preset, "BF16 gathered", losses[0], losses[1]);
+  if (late) {
+    run(job, preset, GATHER_FP8, 1, losses[1]);
+    same(job, preset, "column sides made late", losses[0], losses[1]);
+  }
   if (job->parallel->rank == 0)
-    printf("%s: %lld losses are the same to the last bit, whichever was gathered\n", preset_find(preset)->title,
-           (long long)job->extra->stop);
-  (void)o;
+    printf("%s: %lld losses are the same to the last bit, whichever was gathered%s\n", preset_find(preset)->title,
+           (long long)x->stop, late ? ", and whenever the column sides were made" : "");
 }
 
 int main(int count, char **arguments) {
@@ -156,11 +177,11 @@ int main(int count, char **arguments) {
   for (int i = 1; i < PRESET_COUNT; ++i) {
     if (!options.chosen[i]) continue;
     ++runs;
-    compare(&job, presets[i].preset, losses);
+    runs_of(&job, presets[i].preset, losses);
     accounts_print(&session, &parallel, presets[i].preset);
   }
   if (!runs) {
-    compare(&job, FP8_PRESET_NONE, losses);
+    runs_of(&job, FP8_PRESET_NONE, losses);
     accounts_print(&session, &parallel, FP8_PRESET_NONE);
   }
   if (job.losses && fclose(job.losses)) fail("cannot write %s: %s", extra.losses, strerror(errno));

@@ -93,6 +93,19 @@ static void gather_free(Gather *g) {
 
 static Layer *layer_at(Model *m, int i) { return &m->blocks[i / LINEAR_KINDS].layers[i % LINEAR_KINDS]; }
 
+static void make_columns(void *user, int64_t block, enum LinearKind kind) {
+  Sharded *z = user;
+  int64_t i = block * LINEAR_KINDS + (int64_t)kind;
+  fp8_param_args args;
+  FP8_INIT(&args);
+  args.params = (const fp8_param *const *)&z->blocks.params[i];
+  args.full = &z->blocks.full[i];
+  args.workspace = &z->model.workspace;
+  args.count = 1;
+  args.sides = FP8_SIDE_COL; /* nothing was gathered for it: made from the row side */
+  CHECK(fp8_param_assemble(z->session->context, &args, z->model.device.stream));
+}
+
 static void create_bf16(Sharded *z, int i) {
   const Layer *layer = layer_at(&z->model, i);
   fp8_qtensor *w = &z->bf16[i];
@@ -105,23 +118,28 @@ static void create_bf16(Sharded *z, int i) {
   z->bf16_bytes += bytes;
 }
 
-void sharded_create(Sharded *z, const Session *session, Parallel *parallel, const Run *run, enum Gathered gathered) {
+void sharded_create(Sharded *z, const Session *session, Parallel *parallel, const Run *run, enum Gathered gathered,
+                    int late) {
   memset(z, 0, sizeof *z);
   z->session = session;
   z->parallel = parallel;
   ModelConfig config = train_config(session, run);
   config.rank = parallel->rank;
   config.world = parallel->world;
-  Model *m = &z->model;
-  model_create(m, &config);
-
   int count = (int)config.shape.layers * LINEAR_KINDS, quantized = run->preset != FP8_PRESET_NONE;
   z->primary = quantized && gathered == GATHER_FP8;
+  z->late = late && z->primary;
+  if (z->late) {
+    config.make_columns = make_columns;
+    config.user = z;
+  }
+  Model *m = &z->model;
+  model_create(m, &config);
   if (quantized && !z->primary) {
     z->bf16 = calloc((size_t)count, sizeof *z->bf16);
     REQUIRE(z->bf16, "out of memory");
   }
-  gather_begin(&z->blocks, count, z->primary ? FP8_SIDE_BOTH : FP8_SIDE_ROW);
+  gather_begin(&z->blocks, count, z->primary && !z->late ? FP8_SIDE_BOTH : FP8_SIDE_ROW);
   for (int i = 0; i < count; ++i) {
     if (z->bf16) create_bf16(z, i);
     gather_add(z, &z->blocks, i, m->parameters.blocks[i / LINEAR_KINDS].weight[i % LINEAR_KINDS],

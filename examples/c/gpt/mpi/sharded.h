@@ -9,6 +9,11 @@
 
 enum Gathered { GATHER_FP8, GATHER_BF16, GATHER_BOTH };
 
+/* Where the column side is the exact transpose of the row side, it need not be kept: one buffer serves all weights. */
+static inline int transposes(int32_t preset) {
+  return preset == FP8_PRESET_TENSOR || preset == FP8_PRESET_BLOCK || preset == FP8_PRESET_MX_W2D;
+}
+
 typedef struct Gather { /* one list of weights of one recipe: one all-reduce of amaxes, one all-gather */
   int count;
   uint32_t sides;
@@ -24,7 +29,8 @@ typedef struct Sharded {
   Model model;
   Parallel *parallel;
   const Session *session;
-  int primary;       /* the FP8 block weights are gathered; else BF16 ones */
+  int primary; /* the FP8 block weights are gathered; else BF16 ones */
+  int late;
   fp8_qtensor *bf16; /* drop-in FP8: the BF16 block weights beside the FP8 ones */
   uint64_t bf16_bytes;
   uint64_t scratch; /* bytes of the gathers beside the gradient's buffer, which serves them where it is large enough */
@@ -33,7 +39,7 @@ typedef struct Sharded {
 } Sharded;
 
 void sharded_create(Sharded *sharded, const Session *session, Parallel *parallel, const Run *run,
-                    enum Gathered gathered);
+                    enum Gathered gathered, int late /* column sides are made when backward needs them */);
 void sharded_publish(Sharded *sharded); /* once a step: masters -> what forward reads; clears the gradient */
 /* One step on this rank's micro-batches. Returns the loss, the mean over all ranks' micro-batches in their order. */
 double sharded_step(Sharded *sharded, uint64_t seed, int64_t step, float rate, double *norm);
