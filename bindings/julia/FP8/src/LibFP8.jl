@@ -183,7 +183,8 @@ A quantized matrix of `rows` x `cols`: up to two sides, each with its codes and 
 
  Scales are logical matrices with explicit strides. fp8_recipe_describe() gives the native strides, which every GEMM
  reads as they are; any other strides are accepted and repacked in the workspace; U8 is taken as E8M0. Padding
-elements are always zero. Shapes, dtypes and native strides per scaling: recipes.
+elements are zero once the whole is quantized; a slice writes its own scales only. Shapes, dtypes and native strides
+per scaling: recipes.
 
  An unquantized side (BF16, F16) is a view of the source, set by fp8_quantize(), and costs no bytes: col is row with
  swapped strides, and the source must outlive it. A COPY side has memory of its own (one for both sides if they are
@@ -618,9 +619,8 @@ end
 A view of a range of rows, both sides. [pure]
  * `q`: described and placed
  * `first`: the first row: at a tile's start where tiles run along rows
- * `rows`: how many; 0 is an empty slice anywhere. To fill q slice by slice, cut at tiles and multiples of 4 rows
- and go upwards: a slice from row 0 that ends within 3 rows of q's end has the strides of a whole one, whose padding
- quantizing clears
+ * `rows`: how many; 0 is an empty slice anywhere. Slices may be filled in any order: padding beside a slice's
+ scales is left as it is
  * `slice`: started with FP8_INIT; points into q's memory
  Returns FP8_OK, or FP8_ERR_ARGUMENT: outside q, or first is inside a tile
 """
