@@ -3,7 +3,7 @@
 // projects use.
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
+#include <charconv>
 #include <vector>
 
 #include "core/error.h"
@@ -105,6 +105,23 @@ void parse_role(const std::string &text, const char *key, int32_t &dtype, int32_
   if (slash != std::string::npos) scaling = value_of(kScalings, text.substr(slash + 1), key);
 }
 
+// Neither reading nor writing may follow the process's locale: strtof and %a take its decimal point.
+float parse_number(const std::string &text, const char *key) {
+  const bool hex = text.compare(0, 2, "0x") == 0;
+  const char *begin = text.data() + (hex ? 2 : 0), *end = text.data() + text.size();
+  float value = 0;
+  const auto read = std::from_chars(begin, end, value, hex ? std::chars_format::hex : std::chars_format::general);
+  if (read.ec != std::errc() || read.ptr != end || (hex && begin != end && *begin == '-'))
+    fail(FP8_ERR_ARGUMENT, "text has %s \"%s\", not a number in range", key, text.c_str());
+  return value;
+}
+
+std::string hex_number(float value) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, double(value), std::chars_format::hex).ptr;
+  return "0x" + std::string(text, end);
+}
+
 void parse_field(fp8_recipe_config &c, const std::string &key, const std::string &value) {
   if (key == "preset") {
     c.preset = value_of(kPresets, value, "preset");
@@ -126,9 +143,7 @@ void parse_field(fp8_recipe_config &c, const std::string &key, const std::string
   } else if (key == "fast") {
     c.fast_accumulation = parse_gemms(value, "fast");
   } else if (key == "amax_floor") {
-    char *end = nullptr;
-    c.amax_floor = std::strtof(value.c_str(), &end);
-    if (value.empty() || *end) fail(FP8_ERR_ARGUMENT, "text has amax_floor \"%s\", not a number", value.c_str());
+    c.amax_floor = parse_number(value, "amax_floor");
   } else if (key == "master") {
     c.master_rounding = value_of(kMasters, value, "master");
   } else {
@@ -149,7 +164,7 @@ std::string recipe_text(const fp8_recipe &r) {
   text += ";dy=" + role(c.gradient_dtype, c.gradient_scaling);
   text += std::string(";scale=") + name_of(kRules, c.scale_rule);
   text += ";coverage=" + gemm_list(c.coverage) + ";fast=" + gemm_list(c.fast_accumulation);
-  text += format(";amax_floor=%a", double(c.amax_floor));  // hexadecimal: round trips, free of locale
+  text += ";amax_floor=" + hex_number(c.amax_floor);  // hexadecimal: round trips
   return text + ";master=" + name_of(kMasters, c.master_rounding);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recipes: presets, the closed list of pairs, text form, descriptions. */
+#include <locale.h>
 #include <string.h>
 
 #include "fp8/fp8.h"
@@ -138,6 +139,34 @@ static void text_round_trips(void **state) {
   }
 }
 
+/* The text is the same in a process whose numbers have a decimal comma, and is read in it. */
+static void text_ignores_the_locale(void **state) {
+  static const char *const locales[] = {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8", "pt_BR.UTF-8"};
+  static const char *const wrong[] = {"block;amax_floor=",   "block;amax_floor=0x",    "block;amax_floor=0x-1p-1",
+                                      "block;amax_floor= 1", "block;amax_floor=1,5",   "block;amax_floor=1e99",
+                                      "block;amax_floor=-1", "block;amax_floor=1.5e2x"};
+  int i, round;
+  (void)state;
+  for (round = 0; round < 2; ++round) {
+    fp8_recipe *recipe = NULL;
+    fp8_recipe_config c;
+    char text[512];
+    assert_int_equal(fp8_recipe_from_string("block;amax_floor=0x1.8p-3", &recipe), FP8_OK);
+    FP8_INIT(&c);
+    assert_int_equal(fp8_recipe_query(recipe, &c), FP8_OK);
+    assert_true(c.amax_floor == 0.1875f);
+    text_of(recipe, text, sizeof text);
+    assert_non_null(strstr(text, "amax_floor=0x1.8p-3;"));
+    fp8_recipe_destroy(recipe);
+    assert_int_equal(fp8_recipe_from_string("block;amax_floor=1.5e-2", &recipe), FP8_OK);
+    fp8_recipe_destroy(recipe);
+    for (i = 0; i < 8; ++i) assert_int_equal(fp8_recipe_from_string(wrong[i], &recipe), FP8_ERR_ARGUMENT);
+    for (i = 0; i < 4 && !setlocale(LC_NUMERIC, locales[i]); ++i) continue;
+    if (i == 4) break; /* none here */
+  }
+  setlocale(LC_NUMERIC, "C");
+}
+
 static void names_of_other_projects(void **state) {
   (void)state;
   const struct {
@@ -258,11 +287,9 @@ static void describe_refuses(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(presets_resolve),
-      cmocka_unit_test(refusals),
-      cmocka_unit_test(text_round_trips),
-      cmocka_unit_test(names_of_other_projects),
-      cmocka_unit_test(describes_the_normative_table),
+      cmocka_unit_test(presets_resolve),         cmocka_unit_test(refusals),
+      cmocka_unit_test(text_round_trips),        cmocka_unit_test(text_ignores_the_locale),
+      cmocka_unit_test(names_of_other_projects), cmocka_unit_test(describes_the_normative_table),
       cmocka_unit_test(describe_refuses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
