@@ -41,6 +41,35 @@ fp8_qtensor described(const fp8_linear &l, int32_t role, int64_t rows, uint32_t 
   return q;
 }
 
+// An unquantized side may be of either 16-bit dtype, whatever the recipe describes.
+void set_plain_dtype(fp8_qtensor &q, int32_t dtype) {
+  if (!dtype) return;
+  if (q.row_kind && !is_quantized(q.row_kind)) q.row.dtype = dtype;
+  if (q.col_kind && !is_quantized(q.col_kind)) q.col.dtype = dtype;
+}
+
+// Dtypes of w and of the other operands where they are unquantized; 0 = as described.
+struct PlainDtypes {
+  int32_t w, others;
+};
+constexpr PlainDtypes kPlainDtypes[] = {{FP8_DTYPE_BF16, FP8_DTYPE_BF16},
+                                        {FP8_DTYPE_BF16, FP8_DTYPE_F16},
+                                        {FP8_DTYPE_F16, FP8_DTYPE_BF16},
+                                        {FP8_DTYPE_F16, FP8_DTYPE_F16}};
+
+// Plans a call and visits it, unless its dtypes are refused.
+template <class Planner, class Visit>
+void try_call(Planner &&planner, Visit &&visit) {
+  LinearPlan plan;
+  try {
+    plan = planner();
+  } catch (const Error &e) {
+    if (e.status != FP8_ERR_UNSUPPORTED) throw;
+    return;
+  }
+  visit(plan);
+}
+
 uint32_t check_gemms(uint32_t gemms) {
   const uint32_t all = FP8_FPROP | FP8_DGRAD | FP8_WGRAD;
   if (gemms & ~(all | FP8_NO_GEMM)) fail(FP8_ERR_ARGUMENT, "gemms is 0x%x, not bits of enum fp8_gemm_kind", gemms);
@@ -49,11 +78,14 @@ uint32_t check_gemms(uint32_t gemms) {
 }
 
 template <class Visit>
-void forward_calls(const fp8_linear &l, int64_t rows, bool foreign, Visit &&visit) {
+void forward_calls(const fp8_linear &l, int64_t rows, bool foreign, PlainDtypes dtypes, Visit &&visit) {
   const fp8_tensor x = plain(l.input_dtype, rows, l.in_features, foreign);
-  const fp8_qtensor qx = described(l, FP8_ROLE_ACTIVATION, rows, FP8_SIDE_ROW, foreign);
-  const fp8_qtensor w = described(l, FP8_ROLE_WEIGHT, rows, FP8_SIDE_ROW, foreign);
+  fp8_qtensor qx = described(l, FP8_ROLE_ACTIVATION, rows, FP8_SIDE_ROW, foreign);
+  fp8_qtensor w = described(l, FP8_ROLE_WEIGHT, rows, FP8_SIDE_ROW, foreign);
   fp8_qtensor saved = described(l, FP8_ROLE_ACTIVATION, rows, FP8_SIDE_COL | FP8_SIDE_COPY, foreign);
+  set_plain_dtype(w, dtypes.w);
+  set_plain_dtype(qx, dtypes.others);
+  set_plain_dtype(saved, dtypes.others);
   fp8_tensor y = plain(l.output_dtype, rows, l.out_features, foreign);
   const fp8_tensor bias = vector_of(FP8_DTYPE_F32, l.out_features);
   fp8_tensor stats = plain(FP8_DTYPE_U64, 2, 8, false);
@@ -69,22 +101,24 @@ void forward_calls(const fp8_linear &l, int64_t rows, bool foreign, Visit &&visi
     a.w = &w;
     a.y = &y;
     if (variant % 2) a.bias = &bias;
-    if (a.qx && w.row.dtype != qx.row.dtype && !is_quantized(w.row_kind)) continue;  // F16 beside BF16: refused
-    visit(plan_forward(l, a, nullptr));
+    try_call([&] { return plan_forward(l, a, nullptr); }, visit);
   }
 }
 
 template <class Visit>
-void backward_calls(const fp8_linear &l, int64_t rows, uint32_t gemms, bool foreign, Visit &&visit) {
+void backward_calls(const fp8_linear &l, int64_t rows, uint32_t gemms, bool foreign, PlainDtypes dtypes,
+                    Visit &&visit) {
   const fp8_tensor dy = plain(l.output_dtype, rows, l.out_features, foreign);
   const fp8_tensor x = plain(l.input_dtype, rows, l.in_features, foreign);
-  const fp8_qtensor qdy = described(l, FP8_ROLE_GRADIENT, rows, FP8_SIDE_BOTH, foreign);
-  const fp8_qtensor w = described(l, FP8_ROLE_WEIGHT, rows, FP8_SIDE_COL, foreign);
-  const fp8_qtensor saved = described(l, FP8_ROLE_ACTIVATION, rows, FP8_SIDE_COL, foreign);
+  fp8_qtensor qdy = described(l, FP8_ROLE_GRADIENT, rows, FP8_SIDE_BOTH, foreign);
+  fp8_qtensor w = described(l, FP8_ROLE_WEIGHT, rows, FP8_SIDE_COL, foreign);
+  fp8_qtensor saved = described(l, FP8_ROLE_ACTIVATION, rows, FP8_SIDE_COL, foreign);
   fp8_tensor dbias = vector_of(FP8_DTYPE_F32, l.out_features);
   fp8_tensor stats = plain(FP8_DTYPE_U64, 2, 8, false);
   const bool want_dx = gemms & FP8_DGRAD, want_dw = gemms & FP8_WGRAD;
   fp8_qtensor saved_dy = described(l, FP8_ROLE_GRADIENT, rows, FP8_SIDE_COL | FP8_SIDE_COPY, foreign);
+  set_plain_dtype(w, dtypes.w);
+  for (fp8_qtensor *q : {&qdy, &saved, &saved_dy}) set_plain_dtype(*q, dtypes.others);
   for (int variant = 0; variant < 64; ++variant) {
     fp8_tensor dx = plain(variant & 1 ? int32_t{FP8_DTYPE_F32} : l.input_dtype, rows, l.in_features, foreign);
     fp8_tensor dw = plain(variant & 1 ? FP8_DTYPE_F32 : FP8_DTYPE_BF16, l.out_features, l.in_features, foreign);
@@ -105,7 +139,7 @@ void backward_calls(const fp8_linear &l, int64_t rows, uint32_t gemms, bool fore
       else
         a.x = &x;
     }
-    visit(plan_backward(l, a, nullptr));
+    try_call([&] { return plan_backward(l, a, nullptr); }, visit);
   }
 }
 
@@ -130,8 +164,10 @@ uint64_t linear_workspace(const fp8_linear &l, int64_t rows, uint32_t gemms) {
   uint64_t total = 0, alone = 0;
   for (const bool foreign : {false, true}) {
     const auto largest = [&](const LinearPlan &plan) { total = std::max(total, plan.total); };
-    if (wanted & FP8_FPROP) forward_calls(l, rows, foreign, largest);
-    if (wanted & (FP8_DGRAD | FP8_WGRAD)) backward_calls(l, rows, wanted, foreign, largest);
+    for (const PlainDtypes &dtypes : kPlainDtypes) {
+      if (wanted & FP8_FPROP) forward_calls(l, rows, foreign, dtypes, largest);
+      if (wanted & (FP8_DGRAD | FP8_WGRAD)) backward_calls(l, rows, wanted, foreign, dtypes, largest);
+    }
     alone = std::max(alone, quantize_bytes(l, FP8_ROLE_ACTIVATION, l.input_dtype, rows, foreign));
     alone = std::max(alone, quantize_bytes(l, FP8_ROLE_GRADIENT, l.output_dtype, rows, foreign));
     for (const int32_t dtype : {FP8_DTYPE_F32, FP8_DTYPE_BF16, FP8_DTYPE_F16})
@@ -150,8 +186,9 @@ void linear_prepare(const fp8_linear &l, int64_t rows, uint32_t gemms) {
         check(l.context->api->gemm_prepare(l.context->self, &plan.gemm[i]));
   };
   if (rows < 0) fail(FP8_ERR_ARGUMENT, "rows is %lld, must be >= 0", (long long)rows);
-  if (wanted & FP8_FPROP) forward_calls(l, rows, false, prepare);
-  if (wanted & (FP8_DGRAD | FP8_WGRAD)) backward_calls(l, rows, wanted, false, prepare);
+  const PlainDtypes described{0, 0};
+  if (wanted & FP8_FPROP) forward_calls(l, rows, false, described, prepare);
+  if (wanted & (FP8_DGRAD | FP8_WGRAD)) backward_calls(l, rows, wanted, false, described, prepare);
 }
 
 }  // namespace fp8

@@ -133,6 +133,41 @@ static void test_allocations(void **state) {
   case_free(&k);
 }
 
+/* An unquantized w may be F16 or BF16, whatever the recipe describes: the workspace serves both. */
+static void test_workspace_plain_dtypes(void **state) {
+  static const struct {
+    int32_t recipe, input, output, w;
+  } cases[] = {{0, FP8_DTYPE_F16, FP8_DTYPE_F32, FP8_DTYPE_F16}, /* dy is rounded to F16 for dx, to BF16 for dw */
+               {FP8_DTYPE_F16, FP8_DTYPE_F16, FP8_DTYPE_BF16, FP8_DTYPE_BF16}};
+  int i;
+  (void)state;
+  for (i = 0; i < 2; ++i) {
+    linear_case k;
+    fp8_recipe_config rc;
+    fp8_quantize_args q;
+    fp8_linear_backward_args b;
+    fp8_tensor w;
+    fp8_buffer ws;
+    FP8_INIT(&rc);
+    rc.preset = FP8_PRESET_NONE;
+    rc.activation_dtype = rc.weight_dtype = rc.gradient_dtype = cases[i].recipe;
+    case_with(&k, g_context, &rc, 2, 128, 96, cases[i].input, cases[i].output);
+    w = random2(cases[i].w, 96, 128, 1.0f);
+    FP8_INIT(&q);
+    k.qw = describe(k.r, FP8_ROLE_WEIGHT, 96, 128, FP8_SIDE_BOTH);
+    q.x = &w, q.q = &k.qw, q.role = FP8_ROLE_WEIGHT;
+    OK(fp8_quantize(g_context, k.r, &q, NULL));
+    OK(fp8_linear_workspace(k.l, 2, 0, &ws.bytes));
+    ws.data = dev_alloc(ws.bytes);
+    FP8_INIT(&b);
+    b.dy = &k.dy, b.w = &k.qw, b.x = &k.x, b.dx = &k.dx, b.dw = &k.dw, b.workspace = &ws;
+    OK(fp8_linear_backward(k.l, &b, NULL));
+    fp8_linear_destroy(k.l);
+    fp8_recipe_destroy(k.r);
+    free_all(NULL);
+  }
+}
+
 static void test_workspace_grows(void **state) {
   static const uint32_t gemms[] = {0, FP8_FPROP, FP8_DGRAD, FP8_WGRAD, FP8_DGRAD | FP8_WGRAD, FP8_NO_GEMM};
   int p, g;
@@ -243,8 +278,11 @@ static void test_threads(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_teardown(test_no_alloc, free_all),        cmocka_unit_test_teardown(test_allocations, free_all),
-      cmocka_unit_test_teardown(test_workspace_grows, free_all), cmocka_unit_test_teardown(test_lifetimes, free_all),
+      cmocka_unit_test_teardown(test_no_alloc, free_all),
+      cmocka_unit_test_teardown(test_allocations, free_all),
+      cmocka_unit_test_teardown(test_workspace_plain_dtypes, free_all),
+      cmocka_unit_test_teardown(test_workspace_grows, free_all),
+      cmocka_unit_test_teardown(test_lifetimes, free_all),
       cmocka_unit_test_teardown(test_threads, free_all),
   };
   return cmocka_run_group_tests(tests, group_setup, group_teardown);
