@@ -81,12 +81,21 @@ void decode_part(const TileOps &ops, const ops::Side &side, bool is_col, int64_t
   const int64_t tile_rows = num::scale_tile_rows(side.scaling), tile_cols = num::scale_tile_cols(side.scaling);
   const int64_t seg = tile_cols ? tile_cols : std::max(is, js), segs = ceil_div(js, seg);
   float s[kTileElements / 32 + kTile];
-  auto scale = [&](int64_t i, int64_t k) {
-    return read_scale(side.scale, tile_rows ? (i0 + i) / tile_rows : 0, tile_cols ? j0 / tile_cols + k : 0);
+  // s[i * line + k * step] of rows i and segments k
+  auto read = [&](int64_t line, int64_t step) {
+    const bool e8m0 = side.scale.dtype != num::kF32;  // U8 too
+    for (int64_t i = 0; i < is; ++i) {
+      const int64_t first =
+          scale_index(side.scale, tile_rows ? (i0 + i) / tile_rows : 0, tile_cols ? j0 / tile_cols : 0);
+      for (int64_t k = 0; k < segs; ++k) {
+        const int64_t at = first + k * side.scale.col_stride;
+        s[i * line + k * step] = e8m0 ? num::decode_e8m0(static_cast<const uint8_t *>(side.scale.data)[at])
+                                      : static_cast<const float *>(side.scale.data)[at];
+      }
+    }
   };
   if (!is_col) {
-    for (int64_t i = 0; i < is; ++i)
-      for (int64_t k = 0; k < segs; ++k) s[i * segs + k] = scale(i, k);
+    read(segs, 1);
     Tile q{nullptr, side.codes.dtype, 0, rows, cols};
     if (is_plain(side.codes)) {
       q.data = element(side.codes, i0, j0);
@@ -99,8 +108,7 @@ void decode_part(const TileOps &ops, const ops::Side &side, bool is_col, int64_t
     ops.decode_rows(q, seg, s, dtype, out, stride_bytes);
     return;
   }
-  for (int64_t k = 0; k < segs; ++k)
-    for (int64_t i = 0; i < is; ++i) s[k * is + i] = scale(i, k);
+  read(1, is);
   uint8_t compact[kTileElements];
   if (is_plain(side.codes)) {
     ops.copy_out(element(side.codes, i0, j0), row_bytes(side.codes), is, js, compact, js, false);

@@ -13,9 +13,6 @@ inline char *element(const ops::Matrix &m, int64_t row, int64_t col) {
   return static_cast<char *>(m.data) + (ops::row_offset(m, row) + col * m.col_stride) * num::element_size(m.dtype);
 }
 inline int64_t scale_index(const ops::Scale &s, int64_t i, int64_t j) { return i * s.row_stride + j * s.col_stride; }
-inline float read_scale(const ops::Scale &s, int64_t i, int64_t j) {
-  return num::load(s.dtype == 7 ? 6 : s.dtype, s.data, scale_index(s, i, j));
-}
 
 // A matrix whose rows lie in one stride with unit inner stride needs no copy.
 inline bool is_plain(const ops::Matrix &m) { return m.lead <= 1 && (m.col_stride == 1 || m.cols <= 1); }
