@@ -14,9 +14,11 @@ namespace {
 
 const ops::NcclApi &nccl() {
   std::string why;
-  void *module = load_module("fp8_cuda", &why);
+  bool present = false;
+  void *module = load_module("fp8_cuda", &why, &present);
   if (!module)
-    fail(FP8_ERR_BACKEND, "NCCL communicators live in libfp8_cuda.so, which was not loaded (%s)", why.c_str());
+    fail(present ? FP8_ERR_BACKEND : FP8_ERR_UNSUPPORTED,
+         "NCCL communicators live in libfp8_cuda.so, which was not loaded (%s)", why.c_str());
   auto get = reinterpret_cast<const ops::NcclApi *(*)()>(dlsym(module, "fp8_nccl_table"));
   const ops::NcclApi *table = get ? get() : nullptr;
   if (!table || table->abi != ops::kBackendAbi || table->size != sizeof(ops::NcclApi) ||

@@ -65,9 +65,10 @@ constexpr ops::HostApi kHost = {ops::kBackendAbi, sizeof(ops::HostApi), set_erro
 
 const ops::BackendApi *cuda_table() {
   std::string why;
-  void *module = load_module("fp8_cuda", &why);
+  bool present = false;
+  void *module = load_module("fp8_cuda", &why, &present);
   if (!module)
-    fail(FP8_ERR_BACKEND,
+    fail(present ? FP8_ERR_BACKEND : FP8_ERR_UNSUPPORTED,
          "the CUDA module libfp8_cuda.so was not loaded (%s); install it beside libfp8.so, name its folder in "
          "FP8_MODULE_PATH, or ask for FP8_BACKEND_CPU",
          why.c_str());

@@ -2,6 +2,7 @@
 #include "core/module.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -52,12 +53,14 @@ std::vector<std::string> module_folders() {
 struct Loaded {
   void *handle = nullptr;
   std::string why;
+  bool present = false;  // a file of this name was there
 };
 
 Loaded open_module(const std::string &stem) {
   Loaded result;
   for (const std::string &folder : module_folders()) {
     const std::string file = folder + "/lib" + stem + ".so";
+    result.present = result.present || access(file.c_str(), F_OK) == 0;
     // RTLD_LOCAL: two copies of a vendor's library in one process never see each other's symbols through us.
     result.handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (result.handle) {
@@ -76,13 +79,14 @@ Loaded open_module(const std::string &stem) {
 
 }  // namespace
 
-void *load_module(const char *stem, std::string *why) {
+void *load_module(const char *stem, std::string *why, bool *present) {
   static std::mutex mutex;
   static std::map<std::string, Loaded> *loaded = new std::map<std::string, Loaded>;  // lives as long as the process
   std::lock_guard<std::mutex> lock(mutex);
   auto found = loaded->find(stem);
   if (found == loaded->end()) found = loaded->emplace(stem, open_module(stem)).first;
   if (why) *why = found->second.why;
+  if (present) *present = found->second.present;
   return found->second.handle;
 }
 

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts: configuration, queries, allocators, buffers, streams, destruction in any order. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "fp8/fp8.h"
 #include "with_cmocka.h"
@@ -169,8 +172,46 @@ static void callers_allocator(void **state) {
   fp8_context_destroy(c);
 }
 
+/* In a process of its own, since a module is looked for once: 0 = the status is `want` and the message names the path.
+ */
+static int create_cuda_in_child(const char *folder, fp8_status want) {
+  const pid_t child = fork();
+  int status = -1;
+  if (child == 0) {
+    fp8_context_config config;
+    fp8_context *c = NULL;
+    fp8_error error;
+    FP8_INIT(&config);
+    FP8_INIT(&error);
+    config.backend = FP8_BACKEND_CUDA;
+    setenv("FP8_MODULE_PATH", folder, 1);
+    if (fp8_context_create(&config, &c) != want || c) _exit(1);
+    fp8_last_error(&error);
+    _exit(strstr(error.message, folder) && strstr(error.message, "FP8_MODULE_PATH") ? 0 : 2);
+  }
+  assert_int_equal(waitpid(child, &status, 0), child);
+  return status;
+}
+
+static void module_absent_or_broken(void **state) {
+  char folder[] = "/tmp/fp8_module_XXXXXX", file[64];
+  FILE *f;
+  (void)state;
+  assert_non_null(mkdtemp(folder));
+  assert_int_equal(create_cuda_in_child(folder, FP8_ERR_UNSUPPORTED), 0);
+  snprintf(file, sizeof file, "%s/libfp8_cuda.so", folder);
+  f = fopen(file, "w");
+  assert_non_null(f);
+  fputs("not a library", f);
+  fclose(f);
+  assert_int_equal(create_cuda_in_child(folder, FP8_ERR_BACKEND), 0);
+  unlink(file);
+  rmdir(folder);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(create_and_query), cmocka_unit_test(bad_configs),
-                                     cmocka_unit_test(buffers), cmocka_unit_test(callers_allocator)};
+                                     cmocka_unit_test(buffers), cmocka_unit_test(callers_allocator),
+                                     cmocka_unit_test(module_absent_or_broken)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
