@@ -24,8 +24,8 @@ static const char help[] =
     "  --losses FILE     every loss, in full\n"
     "  --kill-at BYTES   planted fault: dies when the last checkpoint is written so far\n"
     "\n"
-    "and these of gpt (every recipe of --recipe is a run; --recipe none: the BF16 baseline; --fault and --seeds are\n"
-    "not taken; --threads is of one rank, by default its share of the processors):\n\n";
+    "and these of gpt (every recipe of --recipe is a run; --recipe none: the BF16 baseline; --fault, --seeds and\n"
+    "--minutes are not taken; --steps is 20 by default; --threads is of one rank, by default its share of all):\n\n";
 
 typedef struct Extra {
   enum Gathered gathered;
@@ -68,7 +68,11 @@ static void parse(Extra *x, Options *options, int count, char **arguments, int r
   int kept = 1;
   *x = none;
   for (int i = 1; i < count; ++i) {
-    if (rank == 0 && (!strcmp(arguments[i], "--help") || !strcmp(arguments[i], "-h"))) fputs(help, stdout);
+    if (!strcmp(arguments[i], "--help") || !strcmp(arguments[i], "-h")) { /* this text, then that of gpt */
+      MPI_Finalize();
+      if (rank) exit(0);
+      fputs(help, stdout);
+    }
     if (i + 1 < count && take(x, arguments[i], arguments[i + 1]))
       ++i;
     else
@@ -119,8 +123,8 @@ static void run(const Job *job, int32_t preset, enum Gathered gathered, int late
     }
     int64_t every = (x->stop - first + 9) / 10;
     if (rank == 0 && ((step + 1) % every == 0 || step + 1 == x->stop)) {
-      printf("%-7s gathers %-4s%s  step %4lld  loss %.6f  gradient %.4f  %.1f s\n", found->title, way,
-             late ? ", late columns" : "", (long long)step + 1, losses[step], norm, seconds_now() - start);
+      printf("%-7s gathers %s%-14s step %4lld  loss %.6f  gradient %.4f  %.1f s\n", found->title, way,
+             late ? ", columns late" : "", (long long)step + 1, losses[step], norm, seconds_now() - start);
       fflush(stdout);
     }
     if (x->checkpoint && (step + 1 == x->stop || (x->every && (step + 1) % x->every == 0)))
