@@ -228,6 +228,71 @@ static void column_on_demand(void **state) {
   fp8_context_destroy(c);
 }
 
+/* Scales in a compact array of the caller's: nothing is written beyond it, as if its strides had padding. */
+static void compact_scales(void **state) {
+  static const int64_t rows[] = {128, 300, 300}, cols[] = {300, 128, 300};
+  fp8_context *c = ranks_context(1);
+  fp8_recipe *r = preset_recipe(FP8_PRESET_BLOCK, 0, 0);
+  fp8_comm *comm;
+  int i, j;
+  (void)state;
+  MUST(fp8_comm_create_local(1, &comm));
+  for (i = 0; i < 3; ++i) {
+    const int64_t cuts[] = {0, rows[i] * cols[i]};
+    float *values = malloc((size_t)cuts[1] * 4), dirty[10], *got, *want;
+    fp8_buffer memory, scales;
+    fp8_tensor master, source;
+    const fp8_tensor *masters[] = {&master};
+    weight whole, full;
+    fp8_qtensor *fulls[] = {&full.q};
+    fp8_param_config config;
+    fp8_param *param;
+    fp8_param_layout layout;
+    fp8_param_args args;
+    fp8_quantize_args q;
+    fp8_buffer amax, shard;
+    for (j = 0; j < cuts[1]; ++j) values[j] = (float)(j % 997 - 400) * (float)(1 + j / 5000);
+    for (j = 0; j < 10; ++j) dirty[j] = 77;
+    memory = dev_new(c, values, (uint64_t)cuts[1] * 4);
+    scales = dev_new(c, dirty, sizeof dirty);
+    memset(&master, 0, sizeof master);
+    master.data = memory.data, master.dtype = FP8_DTYPE_F32;
+    source = master;
+    master.ndim = 1, master.shape[0] = cuts[1], master.stride[0] = 1;
+    source.ndim = 2, source.shape[0] = rows[i], source.shape[1] = cols[i];
+    MUST(fp8_tensor_compact(&source));
+    whole = make_weight(c, r, rows[i], cols[i], FP8_SIDE_ROW), full = make_weight(c, r, rows[i], cols[i], FP8_SIDE_ROW);
+    FP8_INIT(&q);
+    q.x = &source, q.q = &whole.q, q.role = FP8_ROLE_WEIGHT;
+    MUST(fp8_quantize(c, r, &q, NULL));
+    full.q.row_scale.data = scales.data;
+    full.q.row_scale.stride[0] = full.q.row_scale.shape[1], full.q.row_scale.stride[1] = 1;
+    FP8_INIT(&config);
+    config.rows = rows[i], config.cols = cols[i], config.cuts = cuts, config.world = 1, config.recipe = r;
+    MUST(fp8_param_create(c, &config, &param));
+    FP8_INIT(&layout);
+    MUST(fp8_param_sizes((const fp8_param *const *)&param, 1, FP8_SIDE_ROW, &layout));
+    amax = dev_new(c, NULL, layout.amax_bytes), shard = dev_new(c, NULL, layout.row_bytes + layout.col_bytes);
+    FP8_INIT(&args);
+    args.params = (const fp8_param *const *)&param, args.masters = masters, args.full = fulls;
+    args.amax = &amax, args.shard = &shard, args.count = 1, args.sides = FP8_SIDE_ROW;
+    MUST(fp8_param_quantize(c, comm, &args, NULL));
+    MUST(fp8_param_gather(c, comm, &args, NULL));
+    got = dev_get(c, scales.data, sizeof dirty);
+    want = dev_get(c, whole.q.row_scale.data, (uint64_t)full.q.row_scale.shape[0] * 4 * 4);
+    for (j = 0; j < full.q.row_scale.shape[0] * full.q.row_scale.shape[1]; ++j)
+      assert_true(got[j] == want[j / full.q.row_scale.shape[1] * 4 + j % full.q.row_scale.shape[1]]);
+    for (; j < 10; ++j) assert_true(got[j] == 77);
+    free(got), free(want), free(values);
+    fp8_param_destroy(param);
+    dev_free(c, &memory), dev_free(c, &scales), dev_free(c, &amax), dev_free(c, &shard);
+    dev_free(c, &whole.memory), dev_free(c, &full.memory);
+  }
+  fp8_comm_destroy(comm);
+  fp8_recipe_destroy(r);
+  fp8_context_destroy(c);
+}
+
 /* A long list costs few launches; with workspaces nothing is allocated; outside the owned run the shard keeps its
  * bytes. */
 static void long_list(void **state) {
@@ -392,8 +457,8 @@ static void refusals(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(golden_zero1), cmocka_unit_test(rank_is_data),
-                                     cmocka_unit_test(column_on_demand), cmocka_unit_test(long_list),
-                                     cmocka_unit_test(refusals)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(golden_zero1),     cmocka_unit_test(rank_is_data),
+                                     cmocka_unit_test(column_on_demand), cmocka_unit_test(compact_scales),
+                                     cmocka_unit_test(long_list),        cmocka_unit_test(refusals)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
