@@ -268,7 +268,7 @@ void comm_check(const fp8_context *c, fp8_comm &comm, const char *what, const vo
   std::string who;
   for (int32_t r = 1; r < size; ++r) {
     const char *theirs = all.data() + r * largest, *first = all.data();
-    if (counts[r] == counts[0] && !std::memcmp(theirs, first, counts[0])) continue;
+    if (counts[r] == counts[0] && (!largest || !std::memcmp(theirs, first, counts[0]))) continue;
     uint64_t at = 0;
     const uint64_t common = counts[r] < counts[0] ? counts[r] : counts[0];
     while (at < common && theirs[at] == first[at]) ++at;
