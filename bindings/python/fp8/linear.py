@@ -7,9 +7,20 @@ from typing import Any, NamedTuple
 from . import capi
 from ._arrays import empty
 from ._dtypes import code_of
+from ._errors import ArgumentError
 from .context import Context, default_context
 from .quantize import _ROLES, _SIDES, QTensor, quantize
 from .recipe import Recipe, as_recipe
+
+
+def _want_array(name: str, x) -> None:
+    if not isinstance(x, QTensor) and not hasattr(x, "shape") and not hasattr(x, "_fp8_view"):
+        raise TypeError(f"{name} must be an array (numpy, or anything with __dlpack__) or a QTensor, not {type(x).__name__}")
+
+
+def _want_weight(w) -> None:
+    if not isinstance(w, QTensor):
+        raise TypeError(f"w must be a QTensor, not {type(w).__name__}: use quantize_weight(w)")
 
 
 class Gradients(NamedTuple):
@@ -42,6 +53,12 @@ class Linear:
 
     def quantize_weight(self, w, sides: str = "both", *, out: QTensor | None = None, stream: int | None = None) -> QTensor:
         """the quantized weight, w [out, in]"""
+        shape = tuple(getattr(getattr(w, "array", w), "shape", ()))
+        if not shape:
+            raise TypeError(f"w must be an array [out_features, in_features], not {type(w).__name__}")
+        if shape != (self.out_features, self.in_features):
+            raise ArgumentError(f"quantize_weight: w is {[int(n) for n in shape]}, this linear wants [out_features {self.out_features}, "
+                                f"in_features {self.in_features}]", capi.FP8_ERR_ARGUMENT)
         copy = code_of(w.dtype) == capi.FP8_DTYPE_F32 if hasattr(w, "dtype") and not hasattr(w, "_fp8_view") else False
         return quantize(w, self.recipe, "weight", sides, out=out, copy=copy, context=self.context, stream=stream)
 
@@ -62,6 +79,8 @@ class Linear:
     def forward(self, x, w: QTensor, bias=None, *, save: bool = True, out=None, amax=None, amax_given: bool = False, stats=None,
                 max_sms: int = 0, stream: int | None = None):
         """(y, saved). x: an array [..., in] or a QTensor; saved: for backward(), None without `save` (inference)."""
+        _want_array("x", x)
+        _want_weight(w)
         saved = None
         if isinstance(x, QTensor):
             rows, lead, array, qx = x.shape[0], (x.shape[0],), None, x
@@ -86,6 +105,9 @@ class Linear:
                  dw_dtype="float32", accumulate_dw: bool = False, amax=None, amax_given: bool = False, stats=None, max_sms: int = 0,
                  stream: int | None = None) -> Gradients:
         """Gradients(dx, dw, dbias). dx, dw, dbias: True to make it, an array to write it there, False to leave it out."""
+        _want_array("dy", dy)
+        if w is not None:
+            _want_weight(w)
         lead = tuple(dy.array.shape[:-1]) if hasattr(dy, "array") else (dy.shape[0],) if isinstance(dy, QTensor) else tuple(dy.shape[:-1])
 
         def output(wanted, shape, dtype):

@@ -196,6 +196,27 @@ def test_wrong_shapes_are_named(context, rng):
         linear.forward(bf16(rng, 16, 128), qw)
 
 
+def test_a_transposed_weight_is_refused(context, rng):
+    linear = fp8.Linear(192, 320, "block", context=context)
+    for w in (bf16(rng, 192, 320), fp8.view(bf16(rng, 192, 320).view(np.uint16), "bf16")):
+        with pytest.raises(fp8.ArgumentError, match=r"w is \[192, 320\], this linear wants \[out_features 320, in_features 192\]"):
+            linear.quantize_weight(w)
+
+
+def test_wrong_types_are_named(context, rng):
+    linear = fp8.Linear(64, 32, "block", context=context)
+    x, w, dy = bf16(rng, 16, 64), bf16(rng, 32, 64), bf16(rng, 16, 32)
+    qw = linear.quantize_weight(w)
+    saved = linear.forward(x, qw)[1]
+    for call in (lambda: linear.forward(x, w), lambda: linear.backward(dy, w, saved)):
+        with pytest.raises(TypeError, match=r"w must be a QTensor, not ndarray: use quantize_weight\(w\)"):
+            call()
+    for name, call in (("x", lambda: linear.forward([[1.0] * 64], qw)), ("dy", lambda: linear.backward([[1.0] * 32], qw, saved)),
+                       ("w", lambda: linear.quantize_weight([[1.0] * 64] * 32))):
+        with pytest.raises(TypeError, match=f"^{name} must be an array.*not list"):
+            call()
+
+
 def test_empty_matrices(context):
     q = fp8.quantize(np.zeros((0, 128), np.float32), "block", context=context)
     assert q.dequantize().shape == (0, 128)

@@ -24,8 +24,11 @@ destroy(::Type{Linear}, p) = LibFP8.fp8_linear_destroy(p)
 Base.show(io::IO, l::Linear) = print(io, "Linear(", l.const_in, " => ", l.const_out, ", ", l.recipe, ")")
 
 "The quantized weight, w (in, out): once an optimizer step."
-quantize_weight(l::Linear, w::AbstractMatrix; sides::Symbol = :both) =
-    quantize(w; recipe = l.recipe, role = :weight, sides = sides, copy = eltype(w) == Float32, context = l.context)
+function quantize_weight(l::Linear, w::AbstractMatrix; sides::Symbol = :both)
+    size(w) == (l.const_in, l.const_out) ||
+        throw(DimensionMismatch("w is $(size(w)), this linear wants (in $(l.const_in), out $(l.const_out))"))
+    return quantize(w; recipe = l.recipe, role = :weight, sides = sides, copy = eltype(w) == Float32, context = l.context)
+end
 
 """
     forward(linear, x, qw, bias = nothing; save = true) -> (y, saved)

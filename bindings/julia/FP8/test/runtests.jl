@@ -48,6 +48,20 @@ off(a, b) = sqrt(sum(abs2, f32(a) .- f32(b)) / sum(abs2, f32(b)))
         @test_throws ArgumentError string(r)
     end
 
+    @testset "what a newcomer meets" begin
+        message(f) =
+            try
+                f()
+                ""
+            catch e
+                sprint(showerror, e)
+            end
+        @test occursin("FP8_LIBRARY", message(() -> FP8.open_library("/nowhere/libfp8.so.0")))
+        l = Linear(192, 320; context = context)
+        @test_throws DimensionMismatch quantize_weight(l, values32(320, 192))
+        @test occursin("w is (320, 192), this linear wants (in 192, out 320)", message(() -> quantize_weight(l, values32(320, 192))))
+    end
+
     @testset "the column-major rule" begin
         x = bf16(values32(160, 96))  # C's [96, 160]
         t = FP8.tensor(x)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 use crate::context::{Buffer, Context};
 use crate::element::Dtype;
-use crate::error::{check, Result};
+use crate::error::{check, Error, Result};
 use crate::handle::Handle;
 use crate::qtensor::{QTensor, Quantize, Sides};
 use crate::recipe::{Recipe, Role};
@@ -14,6 +14,7 @@ pub struct Linear {
     handle: Handle<sys::fp8_linear>,
     context: Context,
     recipe: Recipe,
+    shape: [i64; 2],
 }
 
 /// What [`Linear::forward`] takes: y = x . w^T (+ bias).
@@ -98,10 +99,17 @@ impl Linear {
             handle,
             context: context.clone(),
             recipe: recipe.clone(),
+            shape: [config.out_features, config.in_features],
         })
     }
     /// Quantizes the weight, `[out, in]`: once an optimizer step.
     pub fn quantize_weight(&self, w: &Tensor) -> Result<QTensor> {
+        if w.shape() != self.shape {
+            let ([outputs, inputs], shape) = (self.shape, w.shape());
+            return Err(Error::argument(format!(
+                "quantize_weight: w is {shape:?}, this linear wants [out_features {outputs}, in_features {inputs}]"
+            )));
+        }
         QTensor::quantize(
             &self.context,
             &self.recipe,

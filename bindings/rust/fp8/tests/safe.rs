@@ -163,6 +163,19 @@ fn linear_agrees_with_f32_and_saves_for_backward() {
 }
 
 #[test]
+fn a_transposed_weight_is_refused() {
+    let linear = Linear::new(&context(), &"block".parse().unwrap(), 192, 320).unwrap();
+    let w = values(192 * 320);
+    let error = linear
+        .quantize_weight(&Tensor::new(&w, &[192, 320]).unwrap())
+        .err()
+        .unwrap();
+    assert_eq!(error.code(), ErrorCode::Argument);
+    let wanted = "w is [192, 320], this linear wants [out_features 320, in_features 192]";
+    assert!(error.message().contains(wanted), "{error}");
+}
+
+#[test]
 fn wrong_shapes_are_named() {
     let c = context();
     let linear = Linear::new(&c, &"block".parse().unwrap(), 256, 128).unwrap();
