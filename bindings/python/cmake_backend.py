@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PEP 517 backend: builds the project with CMake and packs the Python package, libfp8 and its modules into one abi3 wheel.
 
-Environment: CMAKE_ARGS (more arguments for cmake), FP8_WHEEL_JAX=0 (leave fp8.jax out), FP8_WHEEL_BUILD (build folder).
+Environment: CMAKE_ARGS (more arguments for cmake), CMAKE_BUILD_PARALLEL_LEVEL (jobs; all cores without it), FP8_WHEEL_JAX=0
+(leave fp8.jax out), FP8_WHEEL_BUILD (build folder).
 """
 import base64
 import hashlib
@@ -26,11 +27,12 @@ def get_requires_for_build_wheel(config_settings=None):
 
 
 def build(folder: pathlib.Path) -> pathlib.Path:
-    options = ["-DCMAKE_BUILD_TYPE=Release", "-DFP8_TESTS=OFF", "-DFP8_EXAMPLES=OFF", "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
-               f"-DPython_EXECUTABLE={sys.executable}", *shlex.split(os.environ.get("CMAKE_ARGS", ""))]
+    options = ["-DCMAKE_BUILD_TYPE=Release", "-DFP8_TESTS=OFF", "-DFP8_EXAMPLES=OFF", "-DFP8_MPI=OFF",
+               "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON", f"-DPython_EXECUTABLE={sys.executable}", *shlex.split(os.environ.get("CMAKE_ARGS", ""))]
     environment = {**os.environ, "PATH": os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")])}
     subprocess.run(["cmake", "-S", str(ROOT), "-B", str(folder), *options], check=True, env=environment)
-    subprocess.run(["cmake", "--build", str(folder), "-j", str(os.cpu_count() or 1)], check=True, env=environment)
+    environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
+    subprocess.run(["cmake", "--build", str(folder)], check=True, env=environment)
     package = folder / "python" / "fp8"
     if not (package / "_capi.abi3.so").exists():
         raise SystemExit("the Python binding was not built: see the lines 'fp8: bindings: python SKIPPED' above")
@@ -38,12 +40,15 @@ def build(folder: pathlib.Path) -> pathlib.Path:
 
 
 def contents(folder: pathlib.Path, package: pathlib.Path):
-    """(name in the wheel, file): the package, and the library with its modules in fp8/lib"""
+    """(name in the wheel, file): the package, and the library with its modules in fp8/lib
+
+    Without the MPI communicator: Python has no call for it, and it is bound to one MPI.
+    """
     for path in sorted(package.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             yield f"fp8/{path.relative_to(package).as_posix()}", path
     for path in sorted((folder / "lib").rglob("libfp8*.so*")):
-        if not path.is_symlink() and path.is_file():
+        if not path.is_symlink() and path.is_file() and not path.name.startswith("libfp8_mpi"):
             name = "libfp8.so.0" if path.name.startswith("libfp8.so.") else path.name
             yield f"fp8/lib/{name}", path
 
@@ -57,6 +62,26 @@ def metadata() -> str:
     return "\n".join(lines) + "\n"
 
 
+def tag() -> str:
+    return f"cp311-abi3-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+
+
+def dist_info() -> tuple[str, dict[str, str]]:
+    """the name of the .dist-info folder, and its files but RECORD"""
+    return f"{PROJECT['name']}-{PROJECT['version']}.dist-info", {
+        "METADATA": metadata(), "WHEEL": f"Wheel-Version: 1.0\nGenerator: cmake_backend\nRoot-Is-Purelib: false\nTag: {tag()}\n"}
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    """the metadata alone: nothing is built for it"""
+    info, files = dist_info()
+    folder = pathlib.Path(metadata_directory, info)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return info
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     folder = pathlib.Path(os.environ.get("FP8_WHEEL_BUILD", HERE / "build"))
     return pack(folder, build(folder), wheel_directory)
@@ -64,14 +89,12 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 def pack(folder: pathlib.Path, package: pathlib.Path, wheel_directory) -> str:
     """the wheel of what lies in a build folder"""
-    tag = f"cp311-abi3-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
-    stem, info = f"{PROJECT['name']}-{PROJECT['version']}", f"{PROJECT['name']}-{PROJECT['version']}.dist-info"
+    info, texts = dist_info()
     files = [(name, path.read_bytes()) for name, path in contents(folder, package)]
-    files.append((f"{info}/METADATA", metadata().encode()))
-    files.append((f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: cmake_backend\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()))
+    files += [(f"{info}/{name}", text.encode()) for name, text in texts.items()]
     record = "".join(f"{n},sha256={base64.urlsafe_b64encode(hashlib.sha256(d).digest()).rstrip(b'=').decode()},{len(d)}\n" for n, d in files)
     files.append((f"{info}/RECORD", (record + f"{info}/RECORD,,\n").encode()))
-    name = f"{stem}-{tag}.whl"
+    name = f"{PROJECT['name']}-{PROJECT['version']}-{tag()}.whl"
     with zipfile.ZipFile(pathlib.Path(wheel_directory, name), "w", zipfile.ZIP_DEFLATED) as wheel:
         for path, data in files:
             entry = zipfile.ZipInfo(path)

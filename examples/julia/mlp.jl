@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Fashion-MNIST with an MLP in FP8, each recipe paired with BF16: same start, same batches.
 #
-#   JULIA_LOAD_PATH=bindings/julia:@stdlib julia examples/julia/mlp.jl [steps [recipes [folder]]]
+# FP8_LIBRARY names the library that was built or installed:
+#
+#   FP8_LIBRARY=build/release/lib/libfp8.so.0 JULIA_LOAD_PATH=bindings/julia:@stdlib julia examples/julia/mlp.jl [steps [recipes [folder]]]
 #
 # Arrays are (features, tokens); weights are (in, out).
 using FP8

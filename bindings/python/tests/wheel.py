@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import cmake_backend  # noqa: E402
@@ -31,6 +32,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         name = cmake_backend.pack(build, build / "python" / "fp8", folder)
         assert "-cp311-abi3-" in name, name
+        info = cmake_backend.prepare_metadata_for_build_wheel(folder)
+        with zipfile.ZipFile(os.path.join(folder, name)) as wheel:
+            assert "fp8/lib/libfp8.so.0" in wheel.namelist() and not [n for n in wheel.namelist() if "libfp8_mpi" in n], wheel.namelist()
+            for text in ("METADATA", "WHEEL"):
+                assert wheel.read(f"{info}/{text}") == pathlib.Path(folder, info, text).read_bytes(), text
         place = os.path.join(folder, "site")
         subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", place, os.path.join(folder, name)],
                        check=True)

@@ -3,6 +3,15 @@
 use std::env;
 use std::process::Command;
 
+/// pkg-config writes for a shell: a backslash before a space or another special character of a path.
+pub fn unescape(text: &str) -> String {
+    let (mut path, mut characters) = (String::new(), text.chars());
+    while let Some(c) = characters.next() {
+        path.push(if c == '\\' { characters.next().unwrap_or(c) } else { c });
+    }
+    path
+}
+
 fn pkg_config(variable: &str) -> Option<String> {
     let tool = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
     let out = Command::new(tool)
@@ -10,7 +19,7 @@ fn pkg_config(variable: &str) -> Option<String> {
         .arg("libfp8")
         .output()
         .ok()?;
-    let text = String::from_utf8(out.stdout).ok()?.trim().to_string();
+    let text = unescape(String::from_utf8(out.stdout).ok()?.trim());
     (out.status.success() && !text.is_empty()).then_some(text)
 }
 

@@ -38,9 +38,17 @@ include("qtensor.jl")
 include("linear.jl")
 include("param.jl")
 
+function open_library(name)
+    try
+        return Libdl.dlopen(name)
+    catch e
+        error("libfp8 was not loaded ($(sprint(showerror, e))): set the environment variable FP8_LIBRARY to the path of libfp8.so.0")
+    end
+end
+
 function __init__()
     # opened first by path, the library is found by its name afterwards
-    Libdl.dlopen(get(ENV, "FP8_LIBRARY", LibFP8.lib))
+    open_library(get(ENV, "FP8_LIBRARY", LibFP8.lib))
     LibFP8.check_layout()
     major = LibFP8.fp8_version() ÷ 10000
     major == 0 || error("FP8.jl is for libfp8 0.x, the library found is $(major).x")

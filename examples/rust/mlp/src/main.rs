@@ -9,6 +9,9 @@ use data::Random;
 use fp8::{Backend, Context, ContextConfig, Recipe};
 use network::Network;
 
+const USAGE: &str =
+    "usage: mlp [--device cpu|cuda] [--steps 600] [--seeds 2] [--recipes tensor,row,block,mx] [--data DIR]";
+
 struct Options {
     device: String,
     data: String,
@@ -27,6 +30,10 @@ fn options() -> Result<Options, String> {
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
+        if word == "--help" || word == "-h" {
+            println!("{USAGE}");
+            std::process::exit(0);
+        }
         let value = words.next().ok_or(format!("{word} wants a value"))?;
         match word.as_str() {
             "--device" => o.device = value,
@@ -34,11 +41,7 @@ fn options() -> Result<Options, String> {
             "--recipes" => o.recipes = value,
             "--steps" => o.steps = value.parse().map_err(|e| format!("--steps {value}: {e}"))?,
             "--seeds" => o.seeds = value.parse().map_err(|e| format!("--seeds {value}: {e}"))?,
-            _ => {
-                return Err(format!(
-                    "unknown option {word}: --device --steps --seeds --recipes --data"
-                ))
-            }
+            _ => return Err(format!("unknown option {word}; {USAGE}")),
         }
     }
     Ok(o)
