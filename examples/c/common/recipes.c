@@ -2,6 +2,7 @@
 #include "recipes.h"
 
 #include <string.h>
+#include <strings.h>
 
 const Preset presets[PRESET_COUNT] = {
     {"none", "BF16", FP8_PRESET_NONE}, {"tensor", "TENSOR", FP8_PRESET_TENSOR},
@@ -9,16 +10,29 @@ const Preset presets[PRESET_COUNT] = {
     {"mx", "MX", FP8_PRESET_MX},       {"mx_w2d", "MX_W2D", FP8_PRESET_MX_W2D},
 };
 
+/* The library knows names in any case and what other projects call them; -1 if it is none of ours. */
+static int preset_index(const char *name) {
+  fp8_recipe *recipe;
+  fp8_recipe_config config;
+  if (strpbrk(name, ";=") || fp8_recipe_from_string(name, &recipe) != FP8_OK) return -1;
+  FP8_INIT(&config);
+  CHECK(fp8_recipe_query(recipe, &config));
+  fp8_recipe_destroy(recipe);
+  for (int i = 0; i < PRESET_COUNT; ++i)
+    if (presets[i].preset == config.preset) return i;
+  return -1;
+}
+
 void presets_parse(const char *list, int chosen[PRESET_COUNT]) {
   memset(chosen, 0, PRESET_COUNT * sizeof chosen[0]);
   while (*list) {
     size_t length = strcspn(list, ",");
-    int found = 0;
-    for (int i = 0; i < PRESET_COUNT; ++i) {
-      int all = length == 3 && !strncmp(list, "all", 3) && i > 0;
-      if (all || (strlen(presets[i].name) == length && !strncmp(list, presets[i].name, length))) found = chosen[i] = 1;
-    }
-    if (!found) fail("--recipe: '%.*s' is none of all, none, tensor, row, block, mx, mx_w2d", (int)length, list);
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), list);
+    int all = !strcasecmp(name, "all"), found = all ? 0 : preset_index(name);
+    if (found < 0) fail("--recipe: '%.*s' is none of all, none, tensor, row, block, mx, mx_w2d", (int)length, list);
+    for (int i = 1; i < PRESET_COUNT; ++i) chosen[i] |= all;
+    chosen[found] |= !all;
     list += length + (list[length] == ',');
   }
 }

@@ -117,7 +117,12 @@ int main(int count, char **arguments) {
   int64_t steps = options.steps;
   if (!steps) { /* the rest of the time, less a reserve for tables and a busy machine */
     double left = 0.95 * (60.0 * options.minutes - (seconds_now() - start)) - validation;
-    steps = left > 10.0 * per_step ? (int64_t)(left / per_step) : 10;
+    steps = left > LEAST_STEPS * per_step ? (int64_t)(left / per_step) : LEAST_STEPS;
+    if (left < LEAST_STEPS * per_step)
+      printf(
+          "note        --minutes %g is too short: each run gets the least number of steps, %d, all of it takes\n"
+          "            about %.0f s, and verdicts mean nothing with so few steps\n",
+          options.minutes, LEAST_STEPS, seconds_now() - start + LEAST_STEPS * per_step + validation);
   }
   describe(&session, steps, run_count);
   session.progress.total_seconds = (double)steps * per_step + validation;

@@ -6,6 +6,8 @@
 #include "../common/recipes.h"
 #include "kernels.h"
 
+enum { LEAST_STEPS = 10 }; /* of a run, however short --minutes is */
+
 typedef struct Options {
   Shape shape;
   int64_t micro_batches; /* per optimizer step: gradients accumulate over them */

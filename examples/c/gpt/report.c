@@ -124,7 +124,10 @@ static void loss_table(const Report *report, FILE *file) {
     int baseline = is_baseline(&g.first->run);
     int n = baseline_spread(report, g.first->run.outliers, &tail, &validation);
     table_cell(&t, "%s", g.first->run.title);
-    table_cell(&t, "%d", g.seeds);
+    if (baseline && g.seeds < n) /* the loss is of those that recipes share, the deviation of all */
+      table_cell(&t, "%d of %d", g.seeds, n);
+    else
+      table_cell(&t, "%d", g.seeds);
     table_cell(&t, "%.4f", g.validation);
     if (baseline) {
       table_cell(&t, isfinite(validation) ? "sd of %d seeds %.4f" : "-", n, validation);
@@ -140,6 +143,14 @@ static void loss_table(const Report *report, FILE *file) {
   fprintf(file, "Loss in nats a byte after %lld steps; gaps are paired: same initial weights, same batches.\n\n",
           (long long)report->steps);
   table_print(&t, file);
+  fprintf(
+      file,
+      "BF16's loss is of the seeds that recipes share, its sd of all its seeds. Verdicts are of the last tenth:\n"
+      "within noise = no worse than another seed of BF16 (its sd) or than two standard errors of the gap; WORSE =\n"
+      "beyond both; SATURATED = elements were cut to the largest value; UNDERFLOW = more than 1 %% of dy became zero;\n"
+      "DIVERGED = NaN or Inf in the loss; NOT FINITE = in the operands; - = a single seed of BF16 shows no "
+      "noise.\n%s\n",
+      report->steps <= LEAST_STEPS ? "With so few steps verdicts mean nothing.\n" : "");
 }
 
 static void memory_table(const Report *report, FILE *file) {
@@ -163,7 +174,8 @@ static void memory_table(const Report *report, FILE *file) {
   fprintf(file,
           "Bytes kept for backward, per token and block, beside what attention keeps anyway (its BF16 output): the\n"
           "projection can save an FP8 side of its own, or be passed that output. Weights: as the GEMMs read them,\n"
-          "beside the FP32 masters.\n\n");
+          "beside the FP32 masters; FP8 weights count two sides of a byte each, for forward and for dgrad, so they\n"
+          "weigh what BF16 does (docs/memory.md says how to keep one).\n\n");
   table_print(&t, file);
 }
 

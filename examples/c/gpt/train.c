@@ -130,7 +130,7 @@ void train(Session *session, const Run *run, int64_t steps, double expected_seco
     if (step >= tail) result->tail += loss / (double)(steps - tail);
     smooth = step ? 0.9 * smooth + 0.1 * loss : loss;
     result->tokens_per_second = tokens * (double)(step + 1) / (seconds_now() - start);
-    snprintf(detail, sizeof detail, "loss %.3f  %.0f tokens/s", smooth, result->tokens_per_second);
+    snprintf(detail, sizeof detail, "smoothed loss %.3f  %.0f tokens/s", smooth, result->tokens_per_second);
     progress_show(&session->progress, step + 1, detail);
   }
   model.counting = 0;
