@@ -61,6 +61,7 @@ def main():
 
     figure, (losses, gaps) = plt.subplots(2, 1, figsize=(9, 8), height_ratios=[3, 2], sharex=True, layout="constrained")
     runs = list(dict.fromkeys(run for run, _ in curves))
+    largest = 0.0  # of the recipes' differences
     first = curves.get(("none", min(seed for run, seed in curves if run == "none")))
     for run in runs:
         label, colour = style(run)
@@ -71,12 +72,14 @@ def main():
         for i, values in enumerate(lines):
             x = np.arange(1, len(values) + 1)
             losses.plot(x, smooth(values, width), color=colour, linewidth=1.6 if run == "none" else 1.0,
-                        linestyle="-" if i == 0 else ":", label=label if i == 0 else None)
+                        linestyle="-" if i == 0 else ":", label=label if i == 0 else f"{label}, seed {seeds[i]}")
         if run.startswith("none"):
             continue
         paired = [curves[run, seed] - curves[baseline(run), seed] for seed in seeds]
         if paired:
             difference = smooth(np.mean(paired, axis=0), width)
+            if "+" not in run:
+                largest = max(largest, np.abs(difference[max(1, steps // 8):]).max(initial=0.0))
             gaps.plot(np.arange(1, len(difference) + 1), difference, color=colour, label=label)
     others = [values - first for (run, _), values in curves.items() if run == "none" and values is not first]
     if others:
@@ -89,10 +92,13 @@ def main():
     if settled and all(len(v) for v in settled):
         low, high = min(v.min() for v in settled), max(v.max() for v in settled)
         losses.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+        if any(not run.startswith("none") for run in runs) and largest < 0.02 * (high - low):
+            losses.text(0.01, 0.02, "the recipes' curves coincide at this scale: their differences are below",
+                        transform=losses.transAxes, fontsize="small")
     losses.set_ylabel("training loss (nats a byte)")
     seeds = len({seed for _, seed in curves})
-    means = f"means over {width} steps" + (f" and {seeds} seeds" if seeds > 2 else "")
-    losses.set_title(f"byte-level GPT, BF16 and FP8 recipes ({means})")
+    means = [f"{width} steps"] * (width > 1) + [f"{seeds} seeds"] * (seeds > 2)
+    losses.set_title("byte-level GPT, BF16 and FP8 recipes" + (f" (means over {' and '.join(means)})" if means else ""))
     losses.legend(fontsize="small", ncols=2)
     gaps.set_ylabel("difference to BF16, same seed")
     gaps.set_xlabel("optimizer step")
