@@ -58,7 +58,8 @@ static void ranks_on_gpus(void **state) {
     fp8_comm *comm = NULL;
     fp8_context *c = ranks_context(1);
     const fp8_status status = fp8_comm_nccl_id(id);
-    CHECK(status == FP8_OK || status == FP8_ERR_BACKEND || status == FP8_ERR_UNSUPPORTED); /* the module, or NCCL, may be absent: said so, not fatal */
+    CHECK(status == FP8_OK || status == FP8_ERR_BACKEND ||
+          status == FP8_ERR_UNSUPPORTED); /* the module, or NCCL, may be absent: said so, not fatal */
     memset(id, 0, sizeof id);
     MUST_FAIL(fp8_comm_create_nccl_rank(c, id, 0, 1, &comm), FP8_ERR_ARGUMENT, "CPU context");
     MUST_FAIL(fp8_comm_create_nccl(NULL, &comm), FP8_ERR_ARGUMENT, "nccl_comm is NULL");
