@@ -218,7 +218,7 @@ template <class F>
 HWY_INLINE bool NarrowBase(float m, int16_t *base) {
   const uint32_t u = num::bits_of(m), e = u >> 23;
   const int32_t b = 254 - F::bias - static_cast<int32_t>(e);
-  *base = static_cast<int16_t>(b << 7);
+  *base = static_cast<int16_t>(b * 128);
   return (u & 0x7fffffu) == 0 && e > 0 && b >= 0;
 }
 
