@@ -167,8 +167,24 @@ static void scales(void **) {
                    num::scale_of(num::kE4M3, num::kRuleE8m0, 1e-4f, 0).code);
 }
 
+// S0 step by step: NaN is skipped, subnormals and infinities count, signs do not.
+static void amax_steps(void **) {
+  const float nan = num::float_of(0x7fc00000u), negative_nan = num::float_of(0xffc00001u), least = num::float_of(1u),
+              inf = num::float_of(0x7f800000u);
+  float a = num::amax_step(0.0f, -0.0f);
+  assert_int_equal(num::bits_of(a), 0);
+  for (const float x : {nan, negative_nan}) assert_int_equal(num::bits_of(num::amax_step(a, x)), 0);
+  a = num::amax_step(a, -least);
+  assert_int_equal(num::bits_of(a), 1);
+  a = num::amax_step(a, nan);
+  assert_int_equal(num::bits_of(a), 1);
+  a = num::amax_step(num::amax_step(a, -3.0f), 2.0f);
+  assert_true(a == 3.0f);
+  assert_true(num::amax_step(a, -inf) == inf);
+}
+
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(tables), cmocka_unit_test(exhaustive), cmocka_unit_test(f32_points),
-                              cmocka_unit_test(scales)};
+  const CMUnitTest tests[] = {cmocka_unit_test(amax_steps), cmocka_unit_test(tables), cmocka_unit_test(exhaustive),
+                              cmocka_unit_test(f32_points), cmocka_unit_test(scales)};
   return cmocka_run_group_tests_name("golden.codec", tests, nullptr, nullptr);
 }
