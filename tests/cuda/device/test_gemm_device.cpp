@@ -174,7 +174,8 @@ int gates(test::Module &m) {
           const Product::Error e = g.error(a, b);
           errors[v] = e.relative;
           // few outputs, most of them just above a power of two: one rounding alone may be over the gate
-          over = over || !(e.relative <= std::max(gate, out == num::kBF16 ? e.rounding + 2e-4 : 0.0));
+          over =
+              over || !(e.relative <= std::max(gate, out == num::kBF16 && s[0] * s[1] < 256 ? e.rounding + 2e-4 : 0.0));
         }
         bad += over;
         std::printf("| %s | %lld,%lld,%lld | %s | %.2e / %.2e / %.2e / %.2e%s | %.1e | %llu | %llu |\n", p.name,
