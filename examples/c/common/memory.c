@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory.h"
 
+#include "place.h"
+
 void memory_open(Memory *memory, const fp8_context *context, fp8_stream stream) {
   Memory empty = {context, stream, NULL, 0, 0, 0};
   *memory = empty;
@@ -33,10 +35,12 @@ void memory_place(Memory *memory, fp8_qtensor *q, uint32_t sides) {
 
 void memory_write(const Memory *memory, void *device, const void *host, uint64_t bytes) {
   CHECK(fp8_buffer_copy(memory->context, device, host, bytes, memory->stream));
+  place_wait(memory->stream);
 }
 
 void memory_read(const Memory *memory, void *host, const void *device, uint64_t bytes) {
   CHECK(fp8_buffer_copy(memory->context, host, device, bytes, memory->stream));
+  place_wait(memory->stream);
 }
 
 void memory_zero(const Memory *memory, void *device, uint64_t bytes) {

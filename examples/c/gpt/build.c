@@ -115,10 +115,12 @@ void model_create(Model *m, const ModelConfig *config) {
   m->config = *config;
   const Shape *s = &m->config.shape;
   uint64_t workspace = 0;
-  memory_open(&m->memory, config->context, NULL);
+  memory_open(&m->memory, config->context, config->stream);
   m->device.pool = config->pool;
+  m->device.stream = config->stream;
   m->device.scratch = memory_alloc(&m->memory, config->kernels->scratch_bytes(s, pool_threads(config->pool)));
-  parameters_create(&m->parameters, s, &m->memory, config->seed, config->rank, config->world ? config->world : 1);
+  parameters_create(&m->parameters, s, &m->memory, config->pool, config->seed, config->rank,
+                    config->world ? config->world : 1);
   m->counts = memory_alloc(&m->memory, LINEAR_KINDS * 3 * sizeof *m->counts);
 
   m->recipe = create_recipe(config);

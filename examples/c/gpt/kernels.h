@@ -71,4 +71,5 @@ typedef struct Kernels {
 } Kernels;
 
 extern const Kernels kernels_cpu;
+extern const Kernels kernels_cuda; /* where EXAMPLE_CUDA is defined */
 #endif

@@ -9,7 +9,8 @@
 
 typedef struct ModelConfig {
   const fp8_context *context;
-  const Kernels *kernels;
+  fp8_stream stream;
+  const Kernels *kernels; /* of the context's device */
   Pool *pool;
   Shape shape;
   int64_t micro_batches;

@@ -27,7 +27,8 @@ static const char help[] =
     "  --rate R         peak learning rate (default 1e-3)\n"
     "  --projection W   what the attention projection keeps for backward: passed (default: attention's\n"
     "                   own BF16 output, which is kept anyway) or saved (an FP8 copy beside it)\n"
-    "  --threads N      default: all\n"
+    "  --device D       cpu (default), cuda or cuda:N\n"
+    "  --threads N      of the CPU (default: all)\n"
     "  --out DIR        where CSV and tables go (default: out/gpt)\n"
     "  --help           this text\n";
 
@@ -70,7 +71,11 @@ static void parse_faults(Options *o, const char *value) {
 }
 
 static void set(Options *o, const char *name, const char *value) {
-  if (!strcmp(name, "--recipe"))
+  if (!strcmp(name, "--device")) {
+    if (!place_parse(value, &o->place)) bad(name, value, "cpu, cuda or cuda:N is needed");
+    if (!place_built(&o->place))
+      bad(name, value, "this program was built without CUDA (nvcc 13 and cublasLt.h, then cmake -DFP8_CUDA=ON)");
+  } else if (!strcmp(name, "--recipe"))
     presets_parse(value, o->chosen);
   else if (!strcmp(name, "--minutes"))
     o->minutes = real(name, value, 0.05, 1e5);
@@ -109,7 +114,8 @@ static void set(Options *o, const char *name, const char *value) {
 }
 
 void options_parse(Options *options, int count, char **arguments) {
-  Options defaults = {.shape = {.layers = 4, .dim = 256, .seq = 128, .batch = 4},
+  Options defaults = {.place = {FP8_BACKEND_CPU, 0},
+                      .shape = {.layers = 4, .dim = 256, .seq = 128, .batch = 4},
                       .micro_batches = 2,
                       .minutes = 6.0,
                       .rate = 1e-3f,

@@ -3,12 +3,14 @@
 #ifndef GPT_OPTIONS_H
 #define GPT_OPTIONS_H
 #include "../common/faults.h"
+#include "../common/place.h"
 #include "../common/recipes.h"
 #include "kernels.h"
 
 enum { LEAST_STEPS = 10 }; /* of a run, however short --minutes is */
 
 typedef struct Options {
+  Place place;
   Shape shape;
   int64_t micro_batches; /* per optimizer step: gradients accumulate over them */
   int64_t steps;         /* 0 = as many as fit into `minutes` */

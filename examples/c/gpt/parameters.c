@@ -70,7 +70,30 @@ static void place_values(Parameters *p, Memory *memory, int world) {
   }
 }
 
-void parameters_create(Parameters *p, const Shape *s, Memory *memory, uint64_t seed, int rank, int world) {
+typedef struct Initial {
+  const Parameters *parameters;
+  uint64_t seed;
+  float *values; /* of this rank's share */
+} Initial;
+
+/* Elements [begin, end) of the share: each depends on the seed and its place alone. */
+static void initial_task(void *argument, int64_t begin, int64_t end, int thread) {
+  const Initial *c = argument;
+  const Parameters *p = c->parameters;
+  (void)thread;
+  for (int i = 0; i < p->count; ++i) {
+    const Parameter *item = &p->items[i];
+    int64_t first = p->begin + begin, last = p->begin + end, size = item->rows * item->cols;
+    if (first < item->offset) first = item->offset;
+    if (last > item->offset + size) last = item->offset + size;
+    for (int64_t j = first; j < last; ++j)
+      c->values[j - p->begin] = item->deviation < 0.0f   ? 1.0f
+                                : item->deviation > 0.0f ? item->deviation * random_normal(c->seed, (uint64_t)j)
+                                                         : 0.0f;
+  }
+}
+
+void parameters_create(Parameters *p, const Shape *s, Memory *memory, Pool *pool, uint64_t seed, int rank, int world) {
   memset(p, 0, sizeof *p);
   p->items = calloc((size_t)(5 + 12 * s->layers), sizeof *p->items);
   p->blocks = calloc((size_t)s->layers, sizeof *p->blocks);
@@ -86,21 +109,12 @@ void parameters_create(Parameters *p, const Shape *s, Memory *memory, uint64_t s
   p->m = memory_alloc(memory, bytes);
   p->v = memory_alloc(memory, bytes);
 
-  float *initial = calloc((size_t)count + 1, sizeof(float)); /* padding stays zero, and so do its gradients */
-  REQUIRE(initial, "out of memory");
-  for (int i = 0; i < p->count; ++i) {
-    const Parameter *item = &p->items[i];
-    int64_t first = p->begin - item->offset, last = p->end - item->offset;
-    if (first < 0) first = 0;
-    if (last > item->rows * item->cols) last = item->rows * item->cols;
-    for (int64_t j = first; j < last; ++j)
-      initial[item->offset - p->begin + j] = item->deviation < 0.0f ? 1.0f
-                                             : item->deviation > 0.0f
-                                                 ? item->deviation * random_normal(seed, (uint64_t)(item->offset + j))
-                                                 : 0.0f;
-  }
-  memory_write(memory, p->master, initial, bytes);
-  free(initial);
+  Initial initial = {p, seed,
+                     calloc((size_t)count + 1, sizeof(float))}; /* padding stays zero, and so do its gradients */
+  REQUIRE(initial.values, "out of memory");
+  pool_run(pool, count, initial_task, &initial);
+  memory_write(memory, p->master, initial.values, bytes);
+  free(initial.values);
   place_values(p, memory, world);
 }
 

@@ -35,7 +35,7 @@ typedef struct Parameters {
 
 int64_t linear_in(const Shape *s, enum LinearKind kind);
 int64_t linear_out(const Shape *s, enum LinearKind kind);
-void parameters_create(Parameters *p, const Shape *s, Memory *memory, uint64_t seed, int rank, int world);
+void parameters_create(Parameters *p, const Shape *s, Memory *memory, Pool *pool, uint64_t seed, int rank, int world);
 static inline int64_t share_begin(int64_t size, int rank, int world) {
   return size / world * rank + size % world * rank / world;
 }

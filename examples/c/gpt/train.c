@@ -5,14 +5,25 @@
 
 #include "../common/clock.h"
 
+static const Kernels *kernels_of(const Place *place) {
+#ifdef EXAMPLE_CUDA
+  if (place->backend == FP8_BACKEND_CUDA) return &kernels_cuda;
+#endif
+  (void)place; /* place_open() refuses what is not built */
+  return &kernels_cpu;
+}
+
 void session_open(Session *session, const Options *options) {
   memset(session, 0, sizeof *session);
   session->options = *options;
   fp8_context_config config;
   FP8_INIT(&config);
-  config.backend = FP8_BACKEND_CPU;
+  config.backend = options->place.backend;
+  config.device = options->place.device;
   config.threads = options->threads;
   CHECK(fp8_context_create(&config, &session->context));
+  session->stream = place_open(&options->place);
+  session->kernels = kernels_of(&options->place);
   session->pool = pool_create(options->threads);
   text_load(&session->text, options->data, options->shape.seq);
 }
@@ -20,13 +31,15 @@ void session_open(Session *session, const Options *options) {
 void session_close(Session *session) {
   text_free(&session->text);
   pool_destroy(session->pool);
+  place_close(&session->options.place, session->stream);
   fp8_context_destroy(session->context);
 }
 
 ModelConfig train_config(const Session *session, const Run *run) {
   const Options *o = &session->options;
   ModelConfig config = {.context = session->context,
-                        .kernels = &kernels_cpu,
+                        .stream = session->stream,
+                        .kernels = session->kernels,
                         .pool = session->pool,
                         .shape = o->shape,
                         .micro_batches = o->micro_batches,

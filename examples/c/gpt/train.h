@@ -2,6 +2,7 @@
 /* Runs: the baseline and the recipes, each from the same weights and over the same batches for one seed. */
 #ifndef GPT_TRAIN_H
 #define GPT_TRAIN_H
+#include "../common/place.h"
 #include "../common/progress.h"
 #include "data.h"
 #include "model.h"
@@ -30,6 +31,8 @@ typedef struct Result {
 typedef struct Session {
   Options options;
   fp8_context *context;
+  fp8_stream stream;
+  const Kernels *kernels;
   Pool *pool;
   Text text;
   Progress progress;

@@ -6,7 +6,7 @@
 
 #include "../common/tensor.h"
 
-enum { PIXELS = 28 * 28, CLASSES = 10 };
+enum { PIXELS = 28 * 28 };
 
 typedef struct Images {
   int64_t count;

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "../common/clock.h"
+#include "../common/place.h"
 #include "../common/progress.h"
 #include "../common/random.h"
 #include "../common/recipes.h"
@@ -18,13 +19,15 @@ static const char help[] =
     "  --seeds N       runs of each recipe, each paired with BF16 of the same seed (default 3)\n"
     "  --seed S        the first of them (default 1)\n"
     "  --fault NAME    also train one recipe with a planted fault: wgrad-axis or dy-e4m3-tensor\n"
-    "  --threads N     default: all\n"
+    "  --device D      cpu (default), cuda or cuda:N\n"
+    "  --threads N     of the CPU (default: all)\n"
     "  --data DIR      default: /usr/share/datasets/fashion-mnist (Debian package dataset-fashion-mnist)\n"
     "  --help          this text\n";
 
 enum { ROWS = 256 };
 
 typedef struct Options {
+  Place place;
   int chosen[PRESET_COUNT], threads, seeds;
   int64_t steps;
   uint64_t seed;
@@ -43,7 +46,8 @@ static int64_t integer(const char *name, const char *value, int64_t least, int64
 }
 
 static void parse(Options *o, int count, char **arguments) {
-  Options defaults = {.seeds = 3, .steps = 468, .seed = 1, .data = "/usr/share/datasets/fashion-mnist"};
+  Options defaults = {
+      .seeds = 3, .steps = 468, .seed = 1, .data = "/usr/share/datasets/fashion-mnist", .place = {FP8_BACKEND_CPU, 0}};
   *o = defaults;
   presets_parse("all", o->chosen);
   for (int i = 1; i < count; i += 2) {
@@ -53,7 +57,12 @@ static void parse(Options *o, int count, char **arguments) {
       exit(0);
     }
     if (!value) fail("mlp: %s: a value is needed (see --help)", name);
-    if (!strcmp(name, "--recipe"))
+    if (!strcmp(name, "--device")) {
+      if (!place_parse(value, &o->place)) fail("mlp: --device %s: cpu, cuda or cuda:N is needed (see --help)", value);
+      if (!place_built(&o->place))
+        fail("mlp: --device %s: this program was built without CUDA (nvcc 13 and cublasLt.h, then cmake -DFP8_CUDA=ON)",
+             value);
+    } else if (!strcmp(name, "--recipe"))
       presets_parse(value, o->chosen);
     else if (!strcmp(name, "--steps"))
       o->steps = integer(name, value, 1, 1000000000);
@@ -86,13 +95,22 @@ static void shuffle(int64_t *order, int64_t count, uint64_t seed, int64_t pass) 
   }
 }
 
-static double run(const fp8_context *context, const Options *o, int32_t preset, enum Fault fault, uint64_t seed,
-                  const char *title, const Images *train, const Images *test, Progress *progress, double *rate) {
+static const Kernels *kernels_of(const Place *place) {
+#ifdef EXAMPLE_CUDA
+  if (place->backend == FP8_BACKEND_CUDA) return &kernels_cuda;
+#endif
+  (void)place; /* place_open() refuses what is not built */
+  return &kernels_cpu;
+}
+
+static double run(const fp8_context *context, fp8_stream stream, const Options *o, int32_t preset, enum Fault fault,
+                  uint64_t seed, const char *title, const Images *train, const Images *test, Progress *progress,
+                  double *rate) {
   Network net;
   char label[96], detail[64];
   int64_t per_pass = train->count / ROWS, *order = malloc((size_t)train->count * sizeof *order);
   REQUIRE(order, "out of memory");
-  network_create(&net, context, preset, fault, ROWS, seed);
+  network_create(&net, context, stream, kernels_of(&o->place), preset, fault, ROWS, seed);
   snprintf(label, sizeof label, "%-22s seed %llu", title, (unsigned long long)seed);
   progress_begin(progress, label, o->steps, 1.0);
   double start = seconds_now(), smooth = 0.0;
@@ -130,9 +148,11 @@ int main(int count, char **arguments) {
   images_load(&train, o.data, "train");
   images_load(&test, o.data, "t10k");
   FP8_INIT(&config);
-  config.backend = FP8_BACKEND_CPU;
+  config.backend = o.place.backend;
+  config.device = o.place.device;
   config.threads = o.threads;
   CHECK(fp8_context_create(&config, &context));
+  fp8_stream stream = place_open(&o.place);
 
   static Table table;
   const char *head[] = {"run", "test accuracy", "gap to BF16", "verdict", "pictures/s"};
@@ -152,7 +172,8 @@ int main(int count, char **arguments) {
     char title[64];
     snprintf(title, sizeof title, "%s%s%s", preset->title, fault ? " " : "", fault_name(fault));
     for (int s = 0; s < o.seeds; ++s) {
-      values[s] = run(context, &o, preset->preset, fault, o.seed + (uint64_t)s, title, &train, &test, &progress, &rate);
+      values[s] =
+          run(context, stream, &o, preset->preset, fault, o.seed + (uint64_t)s, title, &train, &test, &progress, &rate);
       if (i == 0) baseline[s] = values[s];
       gaps[s] = values[s] - baseline[s];
     }
@@ -180,6 +201,7 @@ int main(int count, char **arguments) {
          ROWS, (long long)o.steps, o.seeds);
   table_print(&table, stdout);
   free(values);
+  place_close(&o.place, stream);
   fp8_context_destroy(context);
   images_free(&train);
   images_free(&test);

@@ -16,13 +16,14 @@ static fp8_recipe *create_recipe(int32_t preset, enum Fault fault) {
   return recipe;
 }
 
-void network_create(Network *net, const fp8_context *context, int32_t preset, enum Fault fault, int64_t rows,
-                    uint64_t seed) {
+void network_create(Network *net, const fp8_context *context, fp8_stream stream, const Kernels *kernels, int32_t preset,
+                    enum Fault fault, int64_t rows, uint64_t seed) {
   memset(net, 0, sizeof *net);
   net->context = context;
+  net->kernels = kernels;
   net->fault = fault;
   net->rows = rows;
-  memory_open(&net->memory, context, NULL);
+  memory_open(&net->memory, context, stream);
   int64_t offsets[LAYERS][2];
   for (int l = 0; l < LAYERS; ++l) { /* each at a multiple of 64 elements of the flat buffers */
     offsets[l][0] = net->size;
@@ -72,10 +73,17 @@ void network_create(Network *net, const fp8_context *context, int32_t preset, en
     net->gradients[l] = memory_alloc(&net->memory, (uint64_t)(rows * widths[l]) * sizeof(bf16));
   }
   net->workspace = memory_buffer(&net->memory, workspace + 1);
+  net->labels = memory_alloc(&net->memory, (uint64_t)rows);
+  net->losses = memory_alloc(&net->memory, (uint64_t)rows * sizeof(float));
+  net->host_pixels = calloc((size_t)rows, PIXELS * sizeof(bf16));
+  net->host_logits = calloc((size_t)rows, CLASSES * sizeof(bf16));
+  net->host_labels = calloc((size_t)rows, 1);
+  net->host_losses = calloc((size_t)rows, sizeof(float));
+  REQUIRE(net->host_pixels && net->host_logits && net->host_labels && net->host_losses, "out of memory");
 }
 
 static LayerCall layer_call(const Network *net, int l) {
-  LayerCall call = {net->context, net->recipes[l], NULL, &net->workspace, 0, net->frozen};
+  LayerCall call = {net->context, net->recipes[l], net->memory.stream, &net->workspace, 0, net->frozen};
   return call;
 }
 
@@ -91,60 +99,43 @@ static void forward(Network *net, int training) {
     LayerCall call = layer_call(net, l);
     bf16 *y = net->activations[l + 1];
     layer_forward(&call, &net->layers[l], net->activations[l], y, training);
-    if (l + 1 < LAYERS)
-      for (int64_t i = 0; i < net->rows * widths[l + 1]; ++i) y[i] = y[i] >> 15 ? 0 : y[i]; /* ReLU: the sign bit */
+    if (l + 1 < LAYERS) net->kernels->relu(net->memory.stream, net->rows * widths[l + 1], y);
   }
-}
-
-/* Softmax and cross entropy; writes the gradient of the logits, times the loss scale. */
-static double loss_of(Network *net, const uint8_t *labels, float scale) {
-  double sum = 0.0;
-  for (int64_t i = 0; i < net->rows; ++i) {
-    float p[CLASSES], largest = -INFINITY, total = 0.0f;
-    for (int c = 0; c < CLASSES; ++c) p[c] = bf16_to_float(net->activations[LAYERS][i * CLASSES + c]);
-    for (int c = 0; c < CLASSES; ++c) largest = fmaxf(largest, p[c]);
-    sum -= p[labels[i]] - largest;
-    for (int c = 0; c < CLASSES; ++c) total += p[c] = expf(p[c] - largest);
-    sum += logf(total);
-    for (int c = 0; c < CLASSES; ++c)
-      net->gradients[LAYERS][i * CLASSES + c] = bf16_from_float(scale * (p[c] / total - (c == labels[i])));
-  }
-  return sum / (double)net->rows;
 }
 
 static void update(Network *net, float rate, float loss_scale) { /* Adam */
   double step = (double)++net->step;
   rate *= (float)(sqrt(1.0 - pow(0.999, step)) / (1.0 - pow(0.9, step)));
-  for (int64_t i = 0; i < net->size; ++i) {
-    float g = net->grad[i] / loss_scale;
-    net->m[i] = 0.9f * net->m[i] + 0.1f * g;
-    net->v[i] = 0.999f * net->v[i] + 0.001f * g * g;
-    net->master[i] -= rate * net->m[i] / (sqrtf(net->v[i]) + 1e-8f);
-  }
-  memory_zero(&net->memory, net->grad, (uint64_t)net->size * sizeof(float));
+  AdamArgs args = {net->master, net->grad, net->m, net->v, net->size, rate, 1.0f / loss_scale};
+  net->kernels->adam(net->memory.stream, &args);
 }
 
 double network_train(Network *net, const Images *images, const int64_t *chosen, float rate) {
-  uint8_t *labels = malloc((size_t)net->rows);
-  REQUIRE(labels, "out of memory");
-  for (int64_t i = 0; i < net->rows; ++i) {
-    memcpy(net->activations[0] + i * PIXELS, images->pixels + chosen[i] * PIXELS, PIXELS * sizeof(bf16));
-    labels[i] = images->labels[chosen[i]];
+  const Memory *memory = &net->memory;
+  int64_t rows = net->rows;
+  for (int64_t i = 0; i < rows; ++i) {
+    memcpy(net->host_pixels + i * PIXELS, images->pixels + chosen[i] * PIXELS, PIXELS * sizeof(bf16));
+    net->host_labels[i] = images->labels[chosen[i]];
   }
+  memory_write(memory, net->activations[0], net->host_pixels, (uint64_t)(rows * PIXELS) * sizeof(bf16));
+  memory_write(memory, net->labels, net->host_labels, (uint64_t)rows);
   float loss_scale = fault_loss_scale(net->frozen ? net->fault : FAULT_NONE);
   quantize_weights(net);
   forward(net, 1);
-  double loss = loss_of(net, labels, loss_scale / (float)net->rows);
+  net->kernels->loss(memory->stream, rows, net->activations[LAYERS], net->labels, loss_scale / (float)rows, net->losses,
+                     net->gradients[LAYERS]);
   for (int l = LAYERS; l-- > 0;) {
     LayerCall call = layer_call(net, l);
     bf16 *dx = l ? net->gradients[l] : NULL; /* pictures need no gradient */
     layer_backward(&call, &net->layers[l], NULL, net->gradients[l + 1], dx);
-    for (int64_t i = 0; dx && i < net->rows * widths[l]; ++i) dx[i] = net->activations[l][i] ? dx[i] : 0;
+    if (dx) net->kernels->relu_backward(memory->stream, rows * widths[l], net->activations[l], dx);
   }
   update(net, rate, loss_scale);
   net->frozen = net->fault == FAULT_DY_E4M3_TENSOR;
-  free(labels);
-  return loss;
+  memory_read(memory, net->host_losses, net->losses, (uint64_t)rows * sizeof(float));
+  double sum = 0.0;
+  for (int64_t i = 0; i < rows; ++i) sum += net->host_losses[i];
+  return sum / (double)rows;
 }
 
 double network_accuracy(Network *net, const Images *images) {
@@ -152,11 +143,13 @@ double network_accuracy(Network *net, const Images *images) {
   quantize_weights(net);
   for (int64_t first = 0; first < images->count; first += net->rows) {
     int64_t rows = images->count - first < net->rows ? images->count - first : net->rows; /* of the last batch: fewer */
-    memcpy(net->activations[0], images->pixels + first * PIXELS, (size_t)(rows * PIXELS) * sizeof(bf16));
+    memory_write(&net->memory, net->activations[0], images->pixels + first * PIXELS,
+                 (uint64_t)(rows * PIXELS) * sizeof(bf16));
     forward(net, 0);
+    memory_read(&net->memory, net->host_logits, net->activations[LAYERS], (uint64_t)(rows * CLASSES) * sizeof(bf16));
     for (int64_t i = 0; i < rows; ++i) {
       int best = 0;
-      const bf16 *logits = net->activations[LAYERS] + i * CLASSES;
+      const bf16 *logits = net->host_logits + i * CLASSES;
       for (int c = 1; c < CLASSES; ++c) best = bf16_to_float(logits[c]) > bf16_to_float(logits[best]) ? c : best;
       right += best == images->labels[first + i];
     }
@@ -170,4 +163,8 @@ void network_destroy(Network *net) {
     fp8_recipe_destroy(net->recipes[l]);
   }
   memory_close(&net->memory);
+  free(net->host_pixels);
+  free(net->host_logits);
+  free(net->host_labels);
+  free(net->host_losses);
 }
