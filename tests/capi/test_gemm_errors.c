@@ -26,7 +26,7 @@ static void setup(gemm_case *g, int32_t preset) {
 /* each refusal leaves d as it was */
 static void test_lattice(void **state) {
   gemm_case g;
-  fp8_tensor t;
+  fp8_tensor t, large;
   fp8_qtensor q, small;
   float *before, *after;
   uint64_t bytes;
@@ -98,9 +98,11 @@ static void test_lattice(void **state) {
   REFUSED(FP8_ERR_ARGUMENT, "d shares memory with a.row", GEMM);
   t = g.d, t.data = g.a.row_scale.data;
   REFUSED(FP8_ERR_ARGUMENT, "d shares memory with a.row_scale", GEMM);
-  t = g.d, t.data = g.bias.data;
+  large = random2(FP8_DTYPE_F32, 32, 16, 1.0f); /* d at a bias alone would reach its neighbours in memory */
+  t = g.bias, t.data = large.data;
+  g.args.bias = &t, g.args.d = &large;
   REFUSED(FP8_ERR_ARGUMENT, "d shares memory with bias", GEMM);
-  g.args.d = &g.d;
+  g.args.bias = &g.bias, g.args.d = &g.d;
 
   t = g.bias, t.shape[1] = 15;
   g.args.bias = &t;
