@@ -173,9 +173,11 @@ int gates(test::Module &m) {
           CUDA_OK(cudaDeviceSynchronize());
           const Product::Error e = g.error(a, b);
           errors[v] = e.relative;
-          // few outputs, most of them just above a power of two: one rounding alone may be over the gate
-          over =
-              over || !(e.relative <= std::max(gate, out == num::kBF16 && s[0] * s[1] < 256 ? e.rounding + 2e-4 : 0.0));
+          // One rounding to BF16 errs by 1.66e-3 over many outputs; a few hundred of them scatter about that, more so
+          // where most lie just above a power of two. So outputs of fewer than 1024 elements may reach the error that
+          // rounding the FP64 result once has, plus what FP8 accumulation adds.
+          const bool few = out == num::kBF16 && s[0] * s[1] < 1024;
+          over = over || !(e.relative <= std::max(gate, few ? e.rounding + 2e-4 : 0.0));
         }
         bad += over;
         std::printf("| %s | %lld,%lld,%lld | %s | %.2e / %.2e / %.2e / %.2e%s | %.1e | %llu | %llu |\n", p.name,
