@@ -16,14 +16,10 @@ void take(T *&field, fp8_qtensor &ours, const char *name) {
   field = &ours;
 }
 
-// Plans without memory, takes the workspace, plans with it, writes the view back, runs.
-template <class Args, class PlanCall>
-void run(const fp8_linear &l, const Args &args, PlanCall &&plan_call, fp8_qtensor *user_saved, const fp8_qtensor &saved,
-         const char *saved_name, fp8_stream stream) {
-  fp8::check_stream(*l.context, stream);
-  const uint64_t bytes = plan_call(l, args, nullptr).total;
-  fp8::Workspace ws(*l.context, args.workspace, bytes, stream);
-  fp8::LinearPlan plan = plan_call(l, args, &ws);
+// Writes the view back and runs.
+template <class Args>
+void enqueue(const fp8_linear &l, const Args &args, fp8::LinearPlan &plan, fp8::Workspace &ws, fp8_qtensor *user_saved,
+             const fp8_qtensor &saved, const char *saved_name, fp8_stream stream) {
   fp8::refuse_overlaps(args);
   fp8::check_contents(l, args, stream);
   if (plan.has_view) {
@@ -32,6 +28,25 @@ void run(const fp8_linear &l, const Args &args, PlanCall &&plan_call, fp8_qtenso
     fp8::write_sized(user_saved, back, saved_name);
   }
   fp8::run_linear(l, plan, ws, stream);
+}
+
+// Plans in the caller's workspace; without one, or in a short one, first without memory, for the bytes.
+template <class Args, class PlanCall>
+void run(const fp8_linear &l, const Args &args, PlanCall &&plan_call, fp8_qtensor *user_saved, const fp8_qtensor &saved,
+         const char *saved_name, fp8_stream stream) {
+  fp8::check_stream(*l.context, stream);
+  if (args.workspace && args.workspace->data) {
+    fp8::Workspace ws(*l.context, args.workspace, 0, stream);
+    try {
+      fp8::LinearPlan plan = plan_call(l, args, &ws);
+      if (plan.total <= args.workspace->bytes) return enqueue(l, args, plan, ws, user_saved, saved, saved_name, stream);
+    } catch (const fp8::ShortWorkspace &) {
+    }
+  }
+  const uint64_t bytes = plan_call(l, args, nullptr).total;
+  fp8::Workspace ws(*l.context, args.workspace, bytes, stream);
+  fp8::LinearPlan plan = plan_call(l, args, &ws);
+  enqueue(l, args, plan, ws, user_saved, saved, saved_name, stream);
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ class Workspace {
   ~Workspace();
   Workspace(const Workspace &) = delete;
   Workspace &operator=(const Workspace &) = delete;
+  bool holds(uint64_t bytes) const { return used_ <= size_ && bytes <= size_ - used_; }
   void *take(uint64_t bytes);   // NULL for 0 bytes
   void *rest(uint64_t *bytes);  // all that is left, aligned
   void rewind(uint64_t mark) { used_ = mark; }

@@ -7,10 +7,9 @@ namespace fp8 {
 
 void Temps::place(fp8_qtensor &q, uint32_t sides) {
   const uint64_t bytes = qtensor_bytes(q, sides);
-  if (!ws_) {
-    plan_.add(bytes);
-    return;
-  }
+  plan_.add(bytes);
+  if (!ws_) return;
+  if (!ws_->holds(bytes)) throw ShortWorkspace();
   const fp8_buffer memory{ws_->take(bytes), bytes};
   fp8::place(q, sides, memory);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A linear layer: configuration only. A call is planned twice by the same code, first without memory (shapes, bytes),
-// then with it; the plan then runs without further checks.
+// A linear layer: configuration only. The same code plans without memory (shapes, bytes) and with it; a call whose
+// workspace is the caller's plans with it at once. The plan then runs without further checks.
 #pragma once
 #include "core/gemm.h"
 #include "core/quantize.h"
@@ -25,7 +25,9 @@ struct LinearPlan {
   fp8_tensor view{};
 };
 
-// Sides that a call makes for itself: counted without a workspace, placed with one.
+struct ShortWorkspace {};  // thrown where a side does not fit: a query then says how many bytes are needed
+
+// Sides that a call makes for itself: counted, and placed where there is a workspace.
 class Temps {
  public:
   explicit Temps(Workspace *ws) : ws_(ws) {}

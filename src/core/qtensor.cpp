@@ -21,19 +21,21 @@ void check_extent(const fp8_qtensor &q, const char *name) {
   if (q.cols < 0) fail(FP8_ERR_ARGUMENT, "%s.cols is %lld, must be >= 0", name, static_cast<long long>(q.cols));
 }
 
-void check_shape(const fp8_tensor &t, const char *name, int64_t rows, int64_t cols) {
+void check_shape(const fp8_tensor &t, const Label &label, int64_t rows, int64_t cols) {
   const int64_t r = tensor_rows(t), c = tensor_cols(t);
   if (r != rows || c != cols)
-    fail(FP8_ERR_ARGUMENT, "%s has shape %lld x %lld, must be %lld x %lld", name, static_cast<long long>(r),
-         static_cast<long long>(c), static_cast<long long>(rows), static_cast<long long>(cols));
+    fail(FP8_ERR_ARGUMENT, "%s has shape %lld x %lld, must be %lld x %lld", label.text().c_str(),
+         static_cast<long long>(r), static_cast<long long>(c), static_cast<long long>(rows),
+         static_cast<long long>(cols));
 }
 
 // 1-D [n] is a column of n rows; one element may have any number of dimensions.
-void check_scale_shape(const fp8_tensor &t, const char *name, const int64_t shape[2]) {
+void check_scale_shape(const fp8_tensor &t, const Label &label, const int64_t shape[2]) {
   const ops::Scale s = scale_view(t);
   if (t.ndim > 2 || s.rows != shape[0] || s.cols != shape[1])
-    fail(FP8_ERR_ARGUMENT, "%s has shape %lld x %lld, must be %lld x %lld", name, static_cast<long long>(s.rows),
-         static_cast<long long>(s.cols), static_cast<long long>(shape[0]), static_cast<long long>(shape[1]));
+    fail(FP8_ERR_ARGUMENT, "%s has shape %lld x %lld, must be %lld x %lld", label.text().c_str(),
+         static_cast<long long>(s.rows), static_cast<long long>(s.cols), static_cast<long long>(shape[0]),
+         static_cast<long long>(shape[1]));
 }
 
 // What looks like padding in a slice's scales may be its neighbours' scales. A stride that scales leave unused says so.
@@ -51,34 +53,34 @@ bool is_padded(const fp8_tensor &t, const ops::Scale &s, int32_t scaling, int64_
 ops::Side side_view(const fp8_qtensor &q, int32_t side, const char *name, bool shape_only) {
   check_extent(q, name);
   const int32_t kind = side_kind(q, side);
-  const std::string label = std::string(name) + "." + side_name(side);
+  const Label label(name, side_name(side), "");
   if (kind < 0 || kind > FP8_SCALING_COPY)
-    fail(FP8_ERR_ARGUMENT, "%s_kind is %d, not an enum fp8_scaling", label.c_str(), kind);
+    fail(FP8_ERR_ARGUMENT, "%s_kind is %d, not an enum fp8_scaling", label.text().c_str(), kind);
   if (kind == 0)
-    fail(FP8_ERR_ARGUMENT, "%s side is absent (%s_kind is 0) and this call reads or writes it", label.c_str(),
-         label.c_str());
+    fail(FP8_ERR_ARGUMENT, "%s side is absent (%s_kind is 0) and this call reads or writes it", label.text().c_str(),
+         label.text().c_str());
   const int64_t rows = side == FP8_SIDE_ROW ? q.rows : q.cols, cols = side == FP8_SIDE_ROW ? q.cols : q.rows;
   const fp8_tensor &codes = side_codes(q, side);
   ops::Side view{};
   view.scaling = kind;
   if (!is_quantized(kind)) {
-    check_tensor(codes, label.c_str(), {FP8_DTYPE_BF16, FP8_DTYPE_F16}, 16, shape_only);
-    check_shape(codes, label.c_str(), rows, cols);
+    check_tensor(codes, label, {FP8_DTYPE_BF16, FP8_DTYPE_F16}, 16, shape_only);
+    check_shape(codes, label, rows, cols);
     view.codes = matrix(codes);
     return view;
   }
-  check_tensor(codes, label.c_str(), {FP8_DTYPE_E4M3, FP8_DTYPE_E5M2}, 16, shape_only);
-  check_shape(codes, label.c_str(), rows, cols);
+  check_tensor(codes, label, {FP8_DTYPE_E4M3, FP8_DTYPE_E5M2}, 16, shape_only);
+  check_shape(codes, label, rows, cols);
   const fp8_tensor &scale = side_scale(q, side);
-  const std::string scale_label = label + "_scale";
+  const Label scale_label(name, side_name(side), "_scale");
   if (kind == FP8_SCALING_1X32 || kind == FP8_SCALING_32X32) {
-    check_tensor(scale, scale_label.c_str(), {FP8_DTYPE_E8M0, FP8_DTYPE_U8}, 0, shape_only);
+    check_tensor(scale, scale_label, {FP8_DTYPE_E8M0, FP8_DTYPE_U8}, 0, shape_only);
   } else {
-    check_tensor(scale, scale_label.c_str(), {FP8_DTYPE_F32}, 0, shape_only);
+    check_tensor(scale, scale_label, {FP8_DTYPE_F32}, 0, shape_only);
   }
   int64_t shape[2];
   scale_shape(kind, rows, cols, shape);
-  check_scale_shape(scale, scale_label.c_str(), shape);
+  check_scale_shape(scale, scale_label, shape);
   view.codes = matrix(codes);
   view.scale = scale_view(scale);
   view.scale.padded = is_padded(scale, view.scale, kind, rows, cols);

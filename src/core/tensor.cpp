@@ -26,37 +26,41 @@ bool is_fp8(int32_t dtype) { return dtype == FP8_DTYPE_E4M3 || dtype == FP8_DTYP
 
 bool is_quantized(int32_t scaling) { return scaling >= FP8_SCALING_TENSOR && scaling <= FP8_SCALING_32X32; }
 
-void check_tensor(const fp8_tensor &t, const char *name, std::initializer_list<int32_t> dtypes, int64_t align,
+void check_tensor(const fp8_tensor &t, const Label &label, std::initializer_list<int32_t> dtypes, int64_t align,
                   bool shape_only) {
   if (std::find(dtypes.begin(), dtypes.end(), t.dtype) == dtypes.end()) {
     std::string want;
     for (int32_t d : dtypes) want += (want.empty() ? "" : " or ") + std::string(dtype_name(d));
-    fail(FP8_ERR_ARGUMENT, "%s.dtype is %s (%d), must be %s", name, dtype_name(t.dtype), t.dtype, want.c_str());
+    fail(FP8_ERR_ARGUMENT, "%s.dtype is %s (%d), must be %s", label.text().c_str(), dtype_name(t.dtype), t.dtype,
+         want.c_str());
   }
-  if (t.ndim < 0 || t.ndim > 4) fail(FP8_ERR_ARGUMENT, "%s.ndim is %d, must be 0 to 4", name, t.ndim);
+  if (t.ndim < 0 || t.ndim > 4) fail(FP8_ERR_ARGUMENT, "%s.ndim is %d, must be 0 to 4", label.text().c_str(), t.ndim);
   const int64_t size = dtype_size(t.dtype);
   int64_t count = 1, reach = 0;
   bool empty = false;  // strides of no elements say nothing
   for (int i = 0; i < t.ndim; ++i) empty = empty || t.shape[i] == 0;
   for (int i = 0; i < t.ndim; ++i) {
     const long long extent = t.shape[i], stride = t.stride[i];
-    if (extent < 0) fail(FP8_ERR_ARGUMENT, "%s.shape[%d] is %lld, must be >= 0", name, i, extent);
-    if (stride < 0) fail(FP8_ERR_ARGUMENT, "%s.stride[%d] is %lld, must be >= 0", name, i, stride);
+    if (extent < 0) fail(FP8_ERR_ARGUMENT, "%s.shape[%d] is %lld, must be >= 0", label.text().c_str(), i, extent);
+    if (stride < 0) fail(FP8_ERR_ARGUMENT, "%s.stride[%d] is %lld, must be >= 0", label.text().c_str(), i, stride);
     if (stride == 0 && extent > 1 && !empty)
       fail(FP8_ERR_ARGUMENT, "%s.stride[%d] is 0 with shape[%d] %lld: strides are explicit and broadcasts are refused",
-           name, i, i, extent);
+           label.text().c_str(), i, i, extent);
     int64_t step;
     if (__builtin_mul_overflow(count, t.shape[i], &count) ||
         (extent > 1 &&
          (__builtin_mul_overflow(t.shape[i] - 1, t.stride[i], &step) || __builtin_add_overflow(reach, step, &reach))))
-      fail(FP8_ERR_ARGUMENT, "%s.shape[%d] is %lld: the tensor is too large to address", name, i, extent);
+      fail(FP8_ERR_ARGUMENT, "%s.shape[%d] is %lld: the tensor is too large to address", label.text().c_str(), i,
+           extent);
   }
-  if (count > INT64_MAX / 8 || reach > INT64_MAX / 8 - 1) fail(FP8_ERR_ARGUMENT, "%s is too large to address", name);
+  if (count > INT64_MAX / 8 || reach > INT64_MAX / 8 - 1)
+    fail(FP8_ERR_ARGUMENT, "%s is too large to address", label.text().c_str());
   if (shape_only || count == 0) return;
-  if (!t.data) fail(FP8_ERR_ARGUMENT, "%s.data is NULL", name);
+  if (!t.data) fail(FP8_ERR_ARGUMENT, "%s.data is NULL", label.text().c_str());
   const int64_t unit = align ? align : size;
   if (reinterpret_cast<uintptr_t>(t.data) % unit)
-    fail(FP8_ERR_ARGUMENT, "%s.data is %p, must be aligned to %lld bytes", name, t.data, static_cast<long long>(unit));
+    fail(FP8_ERR_ARGUMENT, "%s.data is %p, must be aligned to %lld bytes", label.text().c_str(), t.data,
+         static_cast<long long>(unit));
 }
 
 int64_t tensor_cols(const fp8_tensor &t) { return t.ndim ? t.shape[t.ndim - 1] : 1; }

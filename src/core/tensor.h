@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 
 #include "core/error.h"
 #include "fp8/types.h"
@@ -18,9 +19,17 @@ bool is_quantized(int32_t scaling);  // a scaled kind
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
+// A tensor's name in errors, put together only there.
+struct Label {
+  const char *owner, *part = "", *suffix = "";
+  Label(const char *name) : owner(name) {}
+  Label(const char *owner, const char *part, const char *suffix) : owner(owner), part(part), suffix(suffix) {}
+  std::string text() const { return *part ? std::string(owner) + "." + part + suffix : owner; }
+};
+
 // Legal view: known dtype, ndim 0..4, sizes >= 0, no product overflow, no zero stride with extent > 1, no negative
 // stride; data non-NULL and aligned (align bytes; 0 = the element) unless `shape_only` or empty.
-void check_tensor(const fp8_tensor &t, const char *name, std::initializer_list<int32_t> dtypes, int64_t align,
+void check_tensor(const fp8_tensor &t, const Label &label, std::initializer_list<int32_t> dtypes, int64_t align,
                   bool shape_only);
 
 // Leading dimensions become rows; collapses to one stride where possible. ndim 0 and 1 are one row.
