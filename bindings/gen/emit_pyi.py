@@ -20,7 +20,7 @@ def py_type(model, t, member=False):
     if model.struct(t[1]):
         return t[1]
     if t[1] == "fp8_stream":
-        return "int | None"
+        return "Any"
     return "int"
 
 
@@ -44,5 +44,6 @@ def emit(model, banner):
         else:
             result = py_type(model, f.result)
         out.append(f"def {f.name}({', '.join(inputs)}) -> {result}: ...")
-    out += ["def tensor_of(array: Any, dtype: int, t_into: fp8_tensor) -> tuple[int, int, Any]: ...", ""]
+    out += ["def tensor_of(array: Any, dtype: int, t_into: fp8_tensor) -> tuple[int, int, Any]: ...",
+            "def tensor_on(c: fp8_context | None, array: Any, stream: Any, t_into: fp8_tensor) -> Any: ...", ""]
     return "\n".join(out)

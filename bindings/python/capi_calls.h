@@ -10,14 +10,19 @@ typedef struct {
   fp8_tensor views[FP8PY_MOST];
   PyObject *kept[FP8PY_MOST];
   int count, cuda, failed;
+  int32_t device;
+  long long consumer; /* the stream as DLPack names it */
 } fp8py_call;
 
-static void fp8py_begin(fp8py_call *call, const fp8_context *context) {
-  int64_t backend = FP8_BACKEND_CPU;
+static void fp8py_begin(fp8py_call *call, const fp8_context *context, fp8_stream stream) {
+  int64_t backend = FP8_BACKEND_CPU, device = 0;
   call->context = context;
   call->count = call->failed = 0;
   if (context && fp8_context_query(context, FP8_QUERY_BACKEND, &backend) != FP8_OK) backend = FP8_BACKEND_CPU;
   call->cuda = backend == FP8_BACKEND_CUDA;
+  if (call->cuda) fp8_context_query(context, FP8_QUERY_DEVICE, &device);
+  call->device = (int32_t)device;
+  call->consumer = !call->cuda ? 0 : stream ? (long long)(intptr_t)stream : 1;
 }
 
 /* the view of an array, or NULL for None and after a failure */
@@ -27,7 +32,7 @@ static fp8_tensor *fp8py_in(fp8py_call *call, PyObject *array, const char *name)
   int ours;
   if (call->failed || array == Py_None) return NULL;
   call->kept[i] = NULL;
-  if (!fp8py_view(array, 0, &call->views[i], device, &call->kept[i])) {
+  if (!fp8py_view(array, 0, call->consumer, &call->views[i], device, &call->kept[i])) {
     call->failed = 1;
     return NULL;
   }
@@ -37,6 +42,12 @@ static fp8_tensor *fp8py_in(fp8py_call *call, PyObject *array, const char *name)
     PyErr_Format(PyExc_ValueError, "%s lies %s, the context works %s", name,
                  device[0] == 2 ? "on a CUDA device" : "in host memory",
                  call->cuda ? "on a CUDA device" : "on the CPU");
+    call->failed = 1;
+    return NULL;
+  }
+  if (call->cuda && device[0] == 2 && device[1] != call->device) {
+    PyErr_Format(PyExc_ValueError, "%s lies on CUDA device %d, the context works on device %d", name, (int)device[1],
+                 (int)call->device);
     call->failed = 1;
     return NULL;
   }
@@ -66,7 +77,7 @@ static PyObject *call_quantize(const fp8_context *c, const fp8_recipe *r, int on
   fp8_quantize_args args;
   fp8_status status = FP8_OK;
   fp8_struct_init(&args, sizeof args);
-  fp8py_begin(&call, c);
+  fp8py_begin(&call, c, stream);
   args.x = fp8py_in(&call, x, "x");
   args.q = q;
   args.role = role;
@@ -83,7 +94,7 @@ static PyObject *call_dequantize(const fp8_context *c, const fp8_qtensor *q, uns
   fp8py_call call;
   fp8_status status = FP8_OK;
   fp8_tensor *view;
-  fp8py_begin(&call, c);
+  fp8py_begin(&call, c, stream);
   view = fp8py_in(&call, x, "x");
   FP8PY_RUN(fp8_dequantize(c, q, side, view, stream));
 }
@@ -93,7 +104,7 @@ static PyObject *call_cast(const fp8_context *c, PyObject *src, PyObject *scale,
   fp8py_call call;
   fp8_status status = FP8_OK;
   fp8_tensor *from, *by, *to;
-  fp8py_begin(&call, c);
+  fp8py_begin(&call, c, stream);
   from = fp8py_in(&call, src, "src");
   by = fp8py_in(&call, scale, "scale");
   to = fp8py_in(&call, dst, "dst");
@@ -104,7 +115,7 @@ static PyObject *call_transpose(const fp8_context *c, PyObject *src, PyObject *d
   fp8py_call call;
   fp8_status status = FP8_OK;
   fp8_tensor *from, *to;
-  fp8py_begin(&call, c);
+  fp8py_begin(&call, c, stream);
   from = fp8py_in(&call, src, "src");
   to = fp8py_in(&call, dst, "dst");
   FP8PY_RUN(fp8_transpose(c, from, to, stream));
@@ -115,7 +126,7 @@ static PyObject *call_measure(const fp8_context *c, PyObject *x, const fp8_qtens
   fp8py_call call;
   fp8_status status = FP8_OK;
   fp8_tensor *from, *to;
-  fp8py_begin(&call, c);
+  fp8py_begin(&call, c, stream);
   from = fp8py_in(&call, x, "x");
   to = fp8py_in(&call, sums, "sums");
   FP8PY_RUN(fp8_measure(c, from, q, side, to, NULL, stream));
@@ -128,7 +139,7 @@ static PyObject *call_gemm(const fp8_context *c, const fp8_qtensor *a, unsigned 
   fp8_gemm_args args;
   fp8_status status = FP8_OK;
   fp8_struct_init(&args, sizeof args);
-  fp8py_begin(&call, c);
+  fp8py_begin(&call, c, stream);
   args.a = a;
   args.b = b;
   args.a_side = a_side;
@@ -147,7 +158,7 @@ static PyObject *call_forward(const fp8_context *c, const fp8_linear *linear, Py
   fp8_linear_forward_args args;
   fp8_status status = FP8_OK;
   fp8_struct_init(&args, sizeof args);
-  fp8py_begin(&call, c);
+  fp8py_begin(&call, c, stream);
   args.x = fp8py_in(&call, x, "x");
   args.qx = qx;
   args.w = w;
@@ -169,7 +180,7 @@ static PyObject *call_backward(const fp8_context *c, const fp8_linear *linear, P
   fp8_linear_backward_args args;
   fp8_status status = FP8_OK;
   fp8_struct_init(&args, sizeof args);
-  fp8py_begin(&call, c);
+  fp8py_begin(&call, c, stream);
   args.dy = fp8py_in(&call, dy, "dy");
   args.qdy = qdy;
   args.w = w;

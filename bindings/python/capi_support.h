@@ -66,6 +66,26 @@ static int fp8py_address(PyObject *object, void **address) {
   return !PyErr_Occurred();
 }
 
+/* a stream: None, its address, or an object that has it (torch: cuda_stream, CuPy: ptr) */
+static int fp8py_stream(PyObject *object, void **address) {
+  static const char *const names[] = {"cuda_stream", "ptr"};
+  size_t i;
+  if (object == Py_None || PyLong_Check(object)) return fp8py_address(object, address);
+  for (i = 0; i < sizeof names / sizeof *names; ++i) {
+    PyObject *value = PyObject_GetAttrString(object, names[i]);
+    if (value && PyLong_Check(value)) {
+      const int ok = fp8py_address(value, address);
+      Py_DECREF(value);
+      return ok;
+    }
+    Py_XDECREF(value);
+    PyErr_Clear();
+  }
+  PyErr_Format(PyExc_TypeError, "expected a stream: its address (int), None, or a stream of torch or CuPy, got %R",
+               (PyObject *)Py_TYPE(object));
+  return 0;
+}
+
 static int fp8py_buffer(PyObject *object, int writable, Py_buffer *view, int *held, void **address) {
   if (object == Py_None || PyLong_Check(object)) return fp8py_address(object, address);
   if (PyObject_GetBuffer(object, view, writable ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS)) return 0;
@@ -175,9 +195,34 @@ static int fp8py_view_numpy(PyObject *array, PyObject *capsule, int dtype, fp8_t
   return 1;
 }
 
-/* __dlpack__: the capsule stays alive as *kept; its deleter runs with it */
-static int fp8py_view_dlpack(PyObject *array, int dtype, fp8_tensor *t, int32_t *device, PyObject **kept) {
-  PyObject *capsule = PyObject_CallMethod(array, "__dlpack__", NULL);
+/* __dlpack__(), or __dlpack__(stream=consumer) of an array on a CUDA device: the exporter then makes the data ready on
+ * it */
+static PyObject *fp8py_capsule(PyObject *array, long long consumer) {
+  PyObject *method, *none, *named, *capsule = NULL, *where;
+  int on_device = 0;
+  if (!consumer) return PyObject_CallMethod(array, "__dlpack__", NULL);
+  where = PyObject_CallMethod(array, "__dlpack_device__", NULL);
+  if (where && PyTuple_Check(where) && PyTuple_Size(where) == 2) {
+    const long type = PyLong_AsLong(PyTuple_GetItem(where, 0));
+    on_device = type == 2 || type == 13; /* CUDA, managed */
+  }
+  Py_XDECREF(where);
+  PyErr_Clear();
+  if (!on_device) return PyObject_CallMethod(array, "__dlpack__", NULL);
+  method = PyObject_GetAttrString(array, "__dlpack__");
+  none = PyTuple_New(0);
+  named = Py_BuildValue("{sL}", "stream", consumer);
+  if (method && none && named) capsule = PyObject_Call(method, none, named);
+  Py_XDECREF(method);
+  Py_XDECREF(none);
+  Py_XDECREF(named);
+  return capsule;
+}
+
+/* the capsule stays alive as *kept; its deleter runs with it */
+static int fp8py_view_dlpack(PyObject *array, int dtype, long long consumer, fp8_tensor *t, int32_t *device,
+                             PyObject **kept) {
+  PyObject *capsule = fp8py_capsule(array, consumer);
   int32_t where[2] = {1, 0};
   fp8_status status;
   void *managed;
@@ -214,9 +259,11 @@ typedef struct fp8py_managed {
 } fp8py_managed;
 
 static void fp8py_delete(fp8py_managed *managed) {
-  PyGILState_STATE state = PyGILState_Ensure();
-  Py_XDECREF((PyObject *)managed->owner);
-  PyGILState_Release(state);
+  if (Py_IsInitialized()) { /* a consumer may free its last arrays after the interpreter ended */
+    PyGILState_STATE state = PyGILState_Ensure();
+    Py_XDECREF((PyObject *)managed->owner);
+    PyGILState_Release(state);
+  }
   free(managed);
 }
 
@@ -248,8 +295,10 @@ static PyObject *fp8py_export(PyObject *owner, const fp8_tensor *t, int32_t devi
   return capsule;
 }
 
-static int fp8py_view(PyObject *array, int dtype, fp8_tensor *t, int32_t *device, PyObject **kept) {
-  PyObject *capsule = PyObject_GetAttrString(array, "__array_struct__");
+/* a view of an array, without a copy. consumer: the stream that will use it as DLPack names it (1 = the default one), 0
+ * on the CPU */
+static int fp8py_view(PyObject *array, int dtype, long long consumer, fp8_tensor *t, int32_t *device, PyObject **kept) {
+  PyObject *own, *capsule = PyObject_GetAttrString(array, "__array_struct__");
   if (capsule && PyCapsule_CheckExact(capsule)) {
     int ok = fp8py_view_numpy(array, capsule, dtype, t);
     Py_DECREF(capsule);
@@ -257,14 +306,38 @@ static int fp8py_view(PyObject *array, int dtype, fp8_tensor *t, int32_t *device
   }
   Py_XDECREF(capsule);
   PyErr_Clear();
+  own = PyObject_GetAttrString(array, "_fp8_tensor"); /* fp8.DeviceArray: (fp8_tensor, device type, device) */
+  if (own && PyTuple_Check(own) && PyTuple_Size(own) == 3) {
+    void *tensor = NULL;
+    int ok = SWIG_IsOK(SWIG_ConvertPtr(PyTuple_GetItem(own, 0), &tensor, SWIGTYPE_p_fp8_tensor, 0)) && tensor;
+    if (ok) {
+      *t = *(const fp8_tensor *)tensor;
+      if (dtype && fp8py_dtype_size(dtype) != fp8py_dtype_size(t->dtype)) {
+        PyErr_Format(PyExc_TypeError, "elements of %d bytes cannot be viewed as fp8 dtype %d",
+                     fp8py_dtype_size(t->dtype), dtype);
+        ok = 0;
+      } else if (dtype) {
+        t->dtype = dtype;
+      }
+      if (device) device[0] = (int32_t)PyLong_AsLong(PyTuple_GetItem(own, 1));
+      if (device) device[1] = (int32_t)PyLong_AsLong(PyTuple_GetItem(own, 2));
+    } else if (!PyErr_Occurred()) {
+      PyErr_SetString(PyExc_TypeError, "_fp8_tensor holds no fp8_tensor");
+    }
+    Py_DECREF(own);
+    return ok;
+  }
+  Py_XDECREF(own);
+  PyErr_Clear();
   if (!dtype && PyObject_HasAttrString(array, "_fp8_view")) { /* fp8.view(array, dtype) */
     PyObject *pair = PyObject_GetAttrString(array, "_fp8_view");
-    int ok = pair && PyTuple_Check(pair) && PyTuple_Size(pair) == 2 &&
-             fp8py_view(PyTuple_GetItem(pair, 0), (int)PyLong_AsLong(PyTuple_GetItem(pair, 1)), t, device, kept);
+    int ok =
+        pair && PyTuple_Check(pair) && PyTuple_Size(pair) == 2 &&
+        fp8py_view(PyTuple_GetItem(pair, 0), (int)PyLong_AsLong(PyTuple_GetItem(pair, 1)), consumer, t, device, kept);
     Py_XDECREF(pair);
     return ok;
   }
-  if (PyObject_HasAttrString(array, "__dlpack__")) return fp8py_view_dlpack(array, dtype, t, device, kept);
+  if (PyObject_HasAttrString(array, "__dlpack__")) return fp8py_view_dlpack(array, dtype, consumer, t, device, kept);
   PyErr_Format(PyExc_TypeError, "expected an array (numpy, or anything with __dlpack__), got %R",
                (PyObject *)Py_TYPE(array));
   return 0;

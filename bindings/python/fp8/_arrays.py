@@ -15,65 +15,101 @@ class view:
     """An array seen as another dtype of equal size: uint8 as "e4m3", uint16 as "bf16", where an exporter has no such type."""
 
     def __init__(self, array, dtype):
-        self.array = array
+        self.array, self.shape, self.dtype = array, tuple(array.shape), numpy_of(code_of(dtype))
         self._fp8_view = (array, code_of(dtype))
 
 
 class DeviceArray:
     """Memory of a context's device. Exports __dlpack__ (torch, CuPy, JAX take it without a copy); numpy() copies to the host.
 
-    Without `pointer` it allocates; with one it views memory that `owner` keeps. Strides are in elements, None = row-major.
+    Without `pointer` it allocates; with one it views memory that `owner` keeps. Strides are in elements, None = row-major. `stream` is
+    the one that it is written on: a consumer's stream is made to wait for it.
     """
 
-    def __init__(self, context: Context, shape: tuple, dtype, stream: int | None = None, *, pointer: int | None = None, owner=None,
+    def __init__(self, context: Context, shape: tuple, dtype, stream=None, *, pointer: int | None = None, owner=None,
                  strides: tuple | None = None):
-        self.context, self.shape, self.dtype, self.strides, self._stream = context, tuple(shape), numpy_of(code_of(dtype)), strides, stream
-        if strides is not None and tuple(strides) == tuple(math.prod(self.shape[i + 1:]) for i in range(len(self.shape))):
-            self.strides = None  # row-major
+        self.context, self.shape, self.dtype, self._stream = context, tuple(shape), numpy_of(code_of(dtype)), _address(stream)
+        if strides is not None and tuple(strides) == _row_major(self.shape):
+            strides = None
+        self.strides = None if strides is None else tuple(strides)
         self._owner, self._buffer, self.pointer = owner, None, pointer
         if pointer is None:
             self._buffer = capi.fp8_buffer()
             self._context_handle = context.handle
             capi.fp8_buffer_alloc(context.handle, max(self.nbytes, 1), self._buffer, stream)
             self.pointer = self._buffer.data
+        t = capi.fp8_tensor()
+        t.data, t.dtype, t.ndim, t.shape, t.stride = self.pointer, code_of(self.dtype), len(self.shape), self.shape, self.strides or _row_major(self.shape)
+        self._fp8_tensor = (t, *self.__dlpack_device__())  # what the library's own calls take
 
     @property
     def nbytes(self) -> int:
-        """size in bytes"""
+        """size of its elements in bytes"""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (2, self.context.query(capi.FP8_QUERY_DEVICE)) if self.context.is_cuda else (1, 0)
+    @property
+    def ndim(self) -> int:
+        """dimensions"""
+        return len(self.shape)
 
-    def __dlpack__(self, **_):
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, self.context.device) if self.context.is_cuda else (1, 0)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """A capsule for a consumer that will work on `stream` (DLPack's numbers: None or 1 the default stream, -1 no waiting)."""
+        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
+            raise BufferError("a DeviceArray is exported as it is: no copy, no other device")
+        if self.context.is_cuda and stream != -1:
+            consumer = _address(stream)
+            if consumer != self._stream:
+                self.context.wait(consumer, self._stream)
         return capi.make_dlpack(self, self.pointer or 0, code_of(self.dtype), self.shape, self.strides, *self.__dlpack_device__())
+
+    def view(self, dtype) -> DeviceArray:
+        """the same memory as another dtype of equal size: codes as "uint8" for a library that knows no FP8"""
+        if numpy_of(code_of(dtype)).itemsize != self.dtype.itemsize:
+            raise TypeError(f"elements of {self.dtype} cannot be viewed as {numpy_of(code_of(dtype))}")
+        return DeviceArray(self.context, self.shape, dtype, self._stream, pointer=self.pointer, owner=self, strides=self.strides)
 
     def numpy(self) -> np.ndarray:
         """a copy in host memory"""
-        if self.strides is not None:
-            raise ValueError("a strided view: copy its owner, or take it through __dlpack__")
-        out = np.empty(self.shape, self.dtype)
-        if out.size:
-            capi.fp8_buffer_copy(self.context.handle, out.reshape(-1).view(np.uint8), self.pointer, self.nbytes, self._stream)
-            self.context.sync(self._stream)
-        return out
+        strides = self.strides or _row_major(self.shape)
+        if 0 in self.shape:
+            return np.empty(self.shape, self.dtype)
+        span = np.empty(1 + sum((n - 1) * s for n, s in zip(self.shape, strides)), self.dtype)  # up to the last element
+        capi.fp8_buffer_copy(self.context.handle, span.view(np.uint8), self.pointer, span.nbytes, self._stream)
+        self.context.sync(self._stream)
+        size = self.dtype.itemsize
+        return np.ascontiguousarray(np.lib.stride_tricks.as_strided(span, self.shape, [s * size for s in strides]))
 
     def copy_from(self, array) -> DeviceArray:
         """fills it from host memory"""
         array = np.ascontiguousarray(array, self.dtype)
         if array.shape != self.shape:
             raise ValueError(f"an array of shape {array.shape} for {self.shape}")
+        if self.strides is not None:
+            raise ValueError("a strided view cannot be filled: fill its owner")
         if array.size:
             capi.fp8_buffer_copy(self.context.handle, self.pointer, array.reshape(-1).view(np.uint8), self.nbytes, self._stream)
             self.context.sync(self._stream)
         return self
 
-    def __del__(self):
-        if getattr(self, "_buffer", None) is not None and capi is not None:
-            capi.fp8_buffer_free(self._context_handle, self._buffer, self._stream)
+    def __del__(self, free=capi._capi.fp8_buffer_free):  # bound here: the module may be gone at the interpreter's end
+        if getattr(self, "_buffer", None) is not None:
+            free(self._context_handle, self._buffer, self._stream)
 
     def __repr__(self) -> str:
         return f"DeviceArray({self.shape}, {self.dtype.name})"
+
+
+def _address(stream) -> int | None:
+    """a stream's address; None for the default one (0, and DLPack's 1)"""
+    address = getattr(stream, "cuda_stream", getattr(stream, "ptr", stream))
+    return None if address in (None, 0, 1) else address
+
+
+def _row_major(shape) -> tuple[int, ...]:
+    return tuple(math.prod(shape[i + 1:]) for i in range(len(shape)))
 
 
 class _Host:
@@ -115,8 +151,8 @@ def matrix_shape(array) -> tuple[int, int]:
     return math.prod(shape[:-1]), shape[-1]
 
 
-def as_struct(array):
+def as_struct(array, context: Context, stream=None):
     """(the low-level tensor that views the array, what must stay alive with it)"""
     struct = capi.fp8_tensor()
-    _, _, kept = capi.tensor_of(array, 0, struct)
+    kept = capi.tensor_on(context.handle, array, stream, struct)
     return struct, (kept, array)

@@ -21,12 +21,15 @@ capi.set_dtypes(_CODES)
 
 
 def code_of(dtype) -> int:
-    """the library's code of a dtype: a code, a name ("bf16", "float8_e4m3fn"), or anything numpy takes for a dtype"""
+    """the library's code of a dtype: a code, a name ("bf16", "float8_e4m3fn"), torch's, or anything numpy takes for a dtype"""
     if isinstance(dtype, int) and not isinstance(dtype, bool):
         return dtype
     if isinstance(dtype, str) and dtype in _NAMES:
         return _NAMES[dtype]
-    code = _CODES.get(np.dtype(dtype))
+    try:
+        code = _CODES.get(np.dtype(dtype))
+    except TypeError:  # torch.float32, torch.float8_e4m3fn
+        code = _NAMES.get(str(dtype).rpartition(".")[2])
     if code is None:
         raise TypeError(f"dtype {dtype} is not one of libfp8's")
     return code

@@ -34,7 +34,7 @@ class Comm:
 
     def all_reduce_max(self, array, *, context, stream: int | None = None) -> None:
         """the elementwise maximum over the ranks, in place (F32 or uint8)"""
-        struct, kept = as_struct(array)
+        struct, kept = as_struct(array, context, stream)
         capi.fp8_all_reduce_max(context.handle, self._handle, struct, stream)
         del kept
 

@@ -2,6 +2,11 @@
 """Contexts: a device with its allocator and threads."""
 from __future__ import annotations
 
+import ctypes
+import functools
+import glob
+import os
+import sys
 import threading
 
 from . import capi
@@ -9,6 +14,33 @@ from . import capi
 _BACKENDS = {"auto": capi.FP8_BACKEND_AUTO, "cpu": capi.FP8_BACKEND_CPU, "cuda": capi.FP8_BACKEND_CUDA}
 _FLAGS = {"no_alloc": capi.FP8_CONTEXT_NO_ALLOC, "reference": capi.FP8_CONTEXT_REFERENCE, "check": capi.FP8_CONTEXT_CHECK,
           "tune": capi.FP8_CONTEXT_TUNE}
+COUNTERS = ("allocations", "launches", "quantizations", "gemms", "emulated_gemms", "padded_gemms", "bytes_communicated")
+
+
+@functools.lru_cache(maxsize=None)
+def find_cublas() -> str | None:
+    """Loads cuBLASLt of pip's packages from sys.path, which the CUDA module cannot see; returns its file, or None where there is no
+    driver, where the process has cuBLASLt already (torch's or JAX's copy serves), or where pip has none: the system's loader is next."""
+    names = ("libcublasLt.so.13", "libcublasLt.so.12")
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    for name in names:
+        try:
+            ctypes.CDLL(name, os.RTLD_NOLOAD | os.RTLD_NOW)
+            return None
+        except OSError:
+            pass
+    for name in names:
+        for folder in sys.path:
+            for file in sorted(glob.glob(os.path.join(glob.escape(folder or "."), "nvidia", "*", "lib", name))):
+                try:
+                    ctypes.CDLL(file)
+                    return file
+                except OSError:
+                    pass
+    return None
 
 
 class Context:
@@ -23,8 +55,11 @@ class Context:
         config.backend = _BACKENDS[backend]
         config.device, config.threads, config.max_sms = device, threads, max_sms
         config.flags = sum(_FLAGS[f] for f in ((flags,) if isinstance(flags, str) else flags))
+        if backend != "cpu":
+            find_cublas()
         self._handle = capi.fp8_context_create(config)
         self.is_cuda = self.query(capi.FP8_QUERY_BACKEND) == capi.FP8_BACKEND_CUDA
+        self.device = self.query(capi.FP8_QUERY_DEVICE) if self.is_cuda else 0
 
     @property
     def handle(self):
@@ -50,12 +85,15 @@ class Context:
         """what it has done so far"""
         c = capi.fp8_counters()
         capi.fp8_context_counters(self.handle, c)
-        return {name: getattr(c, name) for name in ("allocations", "launches", "quantizations", "gemms", "emulated_gemms",
-                                                    "padded_gemms", "bytes_communicated")}
+        return {name: getattr(c, name) for name in COUNTERS}
 
     def sync(self, stream: int | None = None) -> None:
         """waits for the stream's work"""
         capi.fp8_stream_sync(self.handle, stream)
+
+    def wait(self, stream: int | None, other: int | None) -> None:
+        """what is enqueued on `stream` from now on starts after what `other` holds now"""
+        capi.fp8_stream_wait(self.handle, stream, other)
 
     def close(self) -> None:
         """gives the handle back; what was made with it keeps a reference of its own"""
@@ -71,7 +109,7 @@ class Context:
         if self._handle is None:
             return "Context(closed)"
         if self.is_cuda:
-            return f"Context('cuda', device={self.query(capi.FP8_QUERY_DEVICE)})"
+            return f"Context('cuda', device={self.device})"
         return f"Context('cpu', threads={self.query(capi.FP8_QUERY_THREADS)})"
 
 

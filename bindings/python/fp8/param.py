@@ -63,14 +63,14 @@ class ParamList:
         args, kept = capi.fp8_param_args(), []
 
         def buffer(array):
-            b, (struct, keep) = capi.fp8_buffer(), as_struct(array)
+            b, (struct, keep) = capi.fp8_buffer(), as_struct(array, self.context, self._stream)
             b.data, b.bytes = struct.data, array.nbytes
             kept.extend((b, struct, keep, array))
             return b
 
         args.params, args.count, args.sides = ctypes.addressof(self._list), len(self._params), _SIDES[sides]
         if masters is not None:
-            views = [as_struct(m) for m in masters]
+            views = [as_struct(m, self.context, self._stream) for m in masters]
             table = _addresses([v[0] for v in views])
             args.masters = ctypes.addressof(table)
             kept.extend((views, table, masters))
