@@ -27,6 +27,7 @@ set(sources
   recipe.py
   jax/__init__.py
   jax/_ffi.py
+  jax/flat.py
   jax/linear.py
   jax/ops.py
   jax/param.py

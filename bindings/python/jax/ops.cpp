@@ -189,3 +189,12 @@ extern "C" int32_t fp8_jax_prepare(int32_t cuda, int32_t device, const char *rec
     return FP8_ERR_BACKEND;  // the call itself will say why
   }
 }
+
+// What the handlers of a device have done so far. Returns a status.
+extern "C" int32_t fp8_jax_counters(int32_t cuda, int32_t device, fp8_counters *counters) {
+  try {
+    return fp8_context_counters(fp8_jax::context_of(cuda != 0, device), counters);
+  } catch (...) {
+    return FP8_ERR_BACKEND;
+  }
+}

@@ -15,36 +15,42 @@ def bf16(rng, *shape):
     return rng.standard_normal(shape, np.float32).astype(ml_dtypes.bfloat16)
 
 
+def host(a):
+    return a.numpy() if isinstance(a, fp8.DeviceArray) else np.asarray(a)
+
+
 def same(a, b):
-    a, b = np.asarray(a), np.asarray(b)
+    a, b = host(a), np.ascontiguousarray(host(b))
     np.testing.assert_array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))
 
 
 @pytest.mark.parametrize("role", ["activation", "weight", "gradient"])
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_quantize_and_dequantize(recipe, role, context, rng):
+def test_quantize_and_dequantize(recipe, role, context, put, rng):
     x = bf16(rng, 96, 160)
-    want = fp8.quantize(x, recipe, role, context=context)
+    want = fp8.quantize(put(x), recipe, role, context=context)
     got = jax.jit(lambda a: fj.quantize(a, recipe, role))(x)
     for part in ("row", "row_scale", "col", "col_scale"):
-        same(getattr(got, part), np.ascontiguousarray(getattr(want, part)))
+        same(getattr(got, part), getattr(want, part))
     for side in ("row", "col"):
         same(jax.jit(lambda q, s=side: fj.dequantize(q, side=s))(got), want.dequantize(side=side))
 
 
 @pytest.mark.parametrize("recipe", ["none", *RECIPES])
-def test_gemm(recipe, context, rng):
+def test_gemm(recipe, context, put, rng):
     x, w, bias = bf16(rng, 64, 256), bf16(rng, 48, 256), rng.standard_normal(48, np.float32)
-    want = fp8.gemm(fp8.quantize(x, recipe, context=context), fp8.quantize(w, recipe, "weight", context=context), bias=bias, out_dtype="f32")
+    want = fp8.gemm(fp8.quantize(put(x), recipe, context=context), fp8.quantize(put(w), recipe, "weight", context=context), bias=put(bias),
+                    out_dtype="f32")
     run = jax.jit(lambda a, b, c: fj.gemm(fj.quantize(a, recipe), fj.quantize(b, recipe, "weight"), bias=c, dtype=jnp.float32))
     same(run(x, w, bias), want)
 
 
-def test_amax_apart_equals_amax_inside(context, rng):
+def test_amax_apart_equals_amax_inside(context, put, rng):
     x = bf16(rng, 64, 96)
     a = jax.jit(fj.amax)(x)
     assert float(a[0]) == np.abs(x.astype(np.float32)).max()
     same(fj.quantize(x, "tensor", amax=a).row, fj.quantize(x, "tensor").row)
+    same(a, fp8.amax(put(x), context=context))
     row, col = fj.amax(x, "row", sides="both")
     given, own = fj.quantize(x, "row", amax=(row, col)), fj.quantize(x, "row")
     same(given.row, own.row)
@@ -62,16 +68,17 @@ def test_errors_carry_the_message(rng):
 
 @pytest.mark.parametrize("recipe", ["none", *RECIPES])
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
-def test_linear_equals_c(recipe, dtype, context, rng):
+def test_linear_equals_c(recipe, dtype, context, put, rng):
     x, w, dy = bf16(rng, 2, 40, 256), rng.standard_normal((64, 256), np.float32), bf16(rng, 2, 40, 64)
     bias = rng.standard_normal(64, np.float32)
     if dtype == "f32":
         x, dy = x.astype(np.float32), dy.astype(np.float32)
     c = fp8.Linear(256, 64, recipe, input_dtype=dtype, output_dtype=dtype, context=context)
-    qw = c.quantize_weight(w)
+    qw = c.quantize_weight(put(w))
     plain = recipe == "none"  # nothing is saved then: backward reads x
-    y, saved = c.forward(x, qw, bias, save=not plain)
-    want = c.backward(dy, qw, saved, x=x if plain else None, dbias=True)
+    x_there = put(x)
+    y, saved = c.forward(x_there, qw, put(bias), save=not plain)
+    want = c.backward(put(dy), qw, saved, x=x_there if plain else None, dbias=True)
 
     def loss(params, a):
         out = fj.linear(a, params["w"], params["b"])

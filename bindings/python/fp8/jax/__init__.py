@@ -8,10 +8,11 @@
 Pure functions of arrays: right under jit, grad, remat, scan, vmap (equal to the stack of single calls), shard_map and jax.export
 (disabled_checks=custom_calls()). A sharded operand outside shard_map is gathered by XLA: use shard_map, with axis_name for amaxes.
 """
-from ._ffi import custom_calls
+from ._ffi import counters, custom_calls
+from .flat import linear_flat
 from .linear import QWeight, attach, linear, quantize_weight, slots, value_and_grad
 from .ops import QArray, amax, dequantize, gemm, quantize
 from .param import ParamPlan, param_amax, param_assemble, param_cast, param_plan
 
-__all__ = ["ParamPlan", "QArray", "QWeight", "amax", "attach", "custom_calls", "dequantize", "gemm", "linear", "param_amax", "param_assemble",
-           "param_cast", "param_plan", "quantize", "quantize_weight", "slots", "value_and_grad"]
+__all__ = ["ParamPlan", "QArray", "QWeight", "amax", "attach", "counters", "custom_calls", "dequantize", "gemm", "linear", "linear_flat", "param_amax",
+           "param_assemble", "param_cast", "param_plan", "quantize", "quantize_weight", "slots", "value_and_grad"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import capi
 from .._dtypes import code_of, numpy_of
-from ..context import Context
+from ..context import COUNTERS, Context
 from ..recipe import as_recipe
 
 HANDLERS = ("quantize", "amax", "dequantize", "gemm", "linear_forward", "linear_backward", "param_amax", "param_cast", "param_assemble")
@@ -24,6 +24,7 @@ AMAX_GIVEN, BIAS, SAVE, DX, DW, DBIAS, ACCUMULATE, FROM_X = (1 << i for i in ran
 
 _library = ctypes.CDLL(str(pathlib.Path(__file__).parent / "libfp8_jax.so"))
 _library.fp8_jax_prepare.argtypes = [ctypes.c_int32, ctypes.c_int32, ctypes.c_char_p, *[ctypes.c_int64] * 3, *[ctypes.c_int32] * 2]
+_library.fp8_jax_counters.argtypes = [ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p]
 
 
 def _register() -> None:
@@ -39,6 +40,17 @@ _register()
 def custom_calls() -> list:
     """jax.export's checks to disable for programs with these operations: export(f, disabled_checks=custom_calls())"""
     return [jax.export.DisabledSafetyCheck.custom_call(f"fp8_{name}") for name in HANDLERS]
+
+
+def counters(device=None) -> dict[str, int]:
+    """What the handlers have done on a jax.Device (the default one without it): quantizations, gemms, those emulated or padded, ...
+
+    A replayed command buffer runs no handler, so its work is not counted again."""
+    device = device or jax.local_devices()[0]
+    c, on_gpu = capi.fp8_counters(), device.platform in ("gpu", "cuda")
+    if _library.fp8_jax_counters(on_gpu, device.local_hardware_id or 0 if on_gpu else 0, int(c.this)):
+        raise RuntimeError(f"the handlers have no context on {device}")
+    return {name: getattr(c, name) for name in COUNTERS}
 
 
 @functools.lru_cache(maxsize=None)

@@ -83,6 +83,10 @@ def linear(x, w, bias=None, *, recipe=None, axis_name=None):
     brings its own. axis_name: a mesh axis or several over which amax of x and of dy are reduced with lax.pmax (recipe "tensor").
     Saved for backward: the FP8 column side of x, where the recipe's wgrad runs in FP8; else x.
     """
+    return _apply(_linear, x, w, bias, recipe, axis_name)
+
+
+def _apply(function, x, w, bias, recipe, axis_name):
     if isinstance(w, QWeight):
         if recipe is not None and recipe_text(recipe) != w.recipe:
             raise ValueError(f"linear: the recipe is {recipe_text(recipe)}, the weight was quantized with {w.recipe}")
@@ -99,7 +103,7 @@ def linear(x, w, bias=None, *, recipe=None, axis_name=None):
     static = _Static(text, out, features, axis_name, accumulate, bias is not None, x.dtype, grad.dtype, None if bias is None else bias.dtype)
     codes = tuple(lax.stop_gradient(a) for a in (weight.row, weight.row_scale, weight.col, weight.col_scale) if a is not None)
     present = tuple(a is not None for a in (weight.row, weight.row_scale, weight.col, weight.col_scale))
-    y = _linear(static, present, x.reshape(-1, features), codes, grad, bias)
+    y = function(static, present, x.reshape(-1, features), codes, grad, bias)
     return y.reshape(*x.shape[:-1], out)
 
 
@@ -161,26 +165,42 @@ def _linear_fwd(static, present, x, codes, grad, bias):
     return y, (x if not saved else None, saved, col, col_scale, grad if static.accumulate else None)
 
 
-def _linear_bwd(static, present, residuals, dy):
-    x, saved, col, col_scale, total = residuals
-    if col is None:
-        raise ValueError("linear: dx needs the weight's column side: quantize_weight(w, recipe, sides='both')")
+def _backward(static, codes, kept, dy, total=None, wanted=DX | DW):
+    """[dx], [dw, [dbias]]: codes (col, col_scale) serve dx; kept, the saved parts or x, dw; dw is added to total"""
+    col, col_scale = codes
     rows = dy.shape[0]
     amax = static.reduced(dy, "gradient")
-    kept = list(saved) if saved else [x]
-    operands = [dy, col, *([] if col_scale is None else [col_scale]), *kept, *amax]
-    mask = DX | DW | (DBIAS if static.bias else 0) | (AMAX_GIVEN if amax else 0) | (0 if saved else FROM_X)
+    from_x = describe(static.recipe, "activation", rows, static.features, "col") is None
+    operands, results = [dy], []
+    mask = wanted | (AMAX_GIVEN if amax else 0)
+    if wanted & DX:
+        if col is None:
+            raise ValueError("linear: dx needs the weight's column side: quantize_weight(w, recipe, sides='both')")
+        operands += [col, *([] if col_scale is None else [col_scale])]
+        results.append(jax.ShapeDtypeStruct((rows, static.features), static.dtype))
+    if wanted & DW:
+        operands += kept
+        results.append(jax.ShapeDtypeStruct((static.out, static.features), jnp.float32))
+        mask |= (FROM_X if from_x else 0) | (DBIAS if static.bias else 0)
+        if static.bias:
+            results.append(jax.ShapeDtypeStruct((static.out,), jnp.float32))
+    operands += amax
     aliases = None
-    if static.accumulate:
+    if total is not None:
         aliases = {len(operands): 1}
         operands.append(total)
         mask |= ACCUMULATE
-    results = [jax.ShapeDtypeStruct((rows, static.features), static.dtype), jax.ShapeDtypeStruct((static.out, static.features), jnp.float32)]
-    if static.bias:
-        results.append(jax.ShapeDtypeStruct((static.out,), jnp.float32))
-    dx, dw, *dbias = call("linear_backward", results, operands, static.scratch(rows), aliases, recipe=static.recipe,
-                          in_features=static.features, input_dtype=_ffi.code_of(static.dtype), mask=mask)
-    return dx, None, dw.astype(static.grad_dtype), dbias[0].astype(static.bias_dtype) if static.bias else None
+    return call("linear_backward", results, operands, static.scratch(rows), aliases, recipe=static.recipe, in_features=static.features,
+                input_dtype=_ffi.code_of(static.dtype), mask=mask)
+
+
+def _cotangents(static, dx, dw, dbias=None):
+    return dx, None, dw.astype(static.grad_dtype), None if dbias is None else dbias.astype(static.bias_dtype)
+
+
+def _linear_bwd(static, present, residuals, dy):
+    x, saved, col, col_scale, total = residuals
+    return _cotangents(static, *_backward(static, (col, col_scale), list(saved) if saved else [x], dy, total))
 
 
 _linear.defvjp(_linear_fwd, _linear_bwd)
