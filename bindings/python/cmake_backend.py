@@ -28,7 +28,8 @@ def get_requires_for_build_wheel(config_settings=None):
 
 def build(folder: pathlib.Path) -> pathlib.Path:
     options = ["-DCMAKE_BUILD_TYPE=Release", "-DFP8_TESTS=OFF", "-DFP8_EXAMPLES=OFF", "-DFP8_MPI=OFF",
-               "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON", f"-DPython_EXECUTABLE={sys.executable}", *shlex.split(os.environ.get("CMAKE_ARGS", ""))]
+               "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON", "-DCMAKE_SHARED_LINKER_FLAGS=-s", "-DCMAKE_MODULE_LINKER_FLAGS=-s",
+               f"-DPython_EXECUTABLE={sys.executable}", *shlex.split(os.environ.get("CMAKE_ARGS", ""))]
     environment = {**os.environ, "PATH": os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")])}
     subprocess.run(["cmake", "-S", str(ROOT), "-B", str(folder), *options], check=True, env=environment)
     environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
