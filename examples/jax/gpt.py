@@ -3,10 +3,11 @@
 It needs optax: pip install ./bindings/python[examples]
 
     python gpt.py                                    a small model on the CPU
-    python gpt.py --layers 12 --dim 768 --heads 12 --seq 1024 --batch 16 --steps 2000      about 85 M parameters, on a GPU
+    python gpt.py --layers 14 --dim 768 --heads 12 --seq 1024 --batch 32 --steps 500 --attention cudnn      100 M parameters, on a GPU
 
 Each block's qkv, projection, fc1 and fc2 use fp8.jax.linear; embedding and head stay in BF16, as is the habit. Weights are quantized
-once a step and serve all micro-batches; masters are F32 and live in optax.
+once a step and serve all micro-batches; masters are F32 and live in optax. Recipe "jax" is JAX's own BF16: jnp.dot instead of
+fp8.jax.linear.
 """
 import argparse
 import glob
@@ -50,9 +51,15 @@ def init(key, o):
             "norm": jnp.ones(o.dim), "blocks": [block() for _ in range(o.layers)]}
 
 
+def linear(x, w, bias):
+    """fp8.jax.linear, or JAX's own product where the weight is a plain array"""
+    return fp8.linear(x, w, bias) if isinstance(w, fp8.QWeight) else x @ w.astype(x.dtype).T + bias.astype(x.dtype)
+
+
 def quantized(params, recipe):
     """the same tree with FP8 weights in the blocks: once an optimizer step"""
-    blocks = [{n: {"w": fp8.quantize_weight(v["w"], recipe), "b": v["b"]} if n in LAYERS else v for n, v in b.items()} for b in params["blocks"]]
+    weight = lambda w: w if recipe == "jax" else fp8.quantize_weight(w, recipe)  # noqa: E731
+    blocks = [{n: {"w": weight(v["w"]), "b": v["b"]} if n in LAYERS else v for n, v in b.items()} for b in params["blocks"]]
     return {**params, "blocks": blocks}
 
 
@@ -61,19 +68,20 @@ def norm(x, gain):
     return (x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-5) * gain).astype(jnp.bfloat16)
 
 
-def block(x, p, heads):
+def block(x, p, heads, attention):
     n, t, d = x.shape
-    qkv = fp8.linear(norm(x, p["ln1"]), p["qkv"]["w"], p["qkv"]["b"]).reshape(n, t, 3, heads, d // heads)
-    a = jax.nn.dot_product_attention(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], is_causal=True).reshape(n, t, d)
-    x = x + fp8.linear(a, p["proj"]["w"], p["proj"]["b"])
-    h = jax.nn.gelu(fp8.linear(norm(x, p["ln2"]), p["fc1"]["w"], p["fc1"]["b"]))
-    return x + fp8.linear(h, p["fc2"]["w"], p["fc2"]["b"])
+    qkv = linear(norm(x, p["ln1"]), p["qkv"]["w"], p["qkv"]["b"]).reshape(n, t, 3, heads, d // heads)
+    a = jax.nn.dot_product_attention(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], is_causal=True, implementation=attention)
+    a = a.reshape(n, t, d)
+    x = x + linear(a, p["proj"]["w"], p["proj"]["b"])
+    h = jax.nn.gelu(linear(norm(x, p["ln2"]), p["fc1"]["w"], p["fc1"]["b"]))
+    return x + linear(h, p["fc2"]["w"], p["fc2"]["b"])
 
 
-def loss_fn(params, tokens, heads):
+def loss_fn(params, tokens, heads, attention):
     x = (params["embed"][tokens[:, :-1]] + params["place"][: tokens.shape[1] - 1]).astype(jnp.bfloat16)
     for p in params["blocks"]:
-        x = jax.checkpoint(partial(block, heads=heads))(x, p)
+        x = jax.checkpoint(partial(block, heads=heads, attention=attention))(x, p)
     logits = jnp.einsum("btd,vd->btv", norm(x, params["norm"]), params["head"].astype(jnp.bfloat16), preferred_element_type=jnp.float32)
     return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:]).mean()
 
@@ -87,7 +95,7 @@ def train(recipe, text, o, seed):
     @partial(jax.jit, donate_argnums=(0, 1))
     def step(masters, state, micro_batches):
         params = quantized(masters, recipe)
-        one = fp8.value_and_grad(partial(loss_fn, heads=o.heads))
+        one = fp8.value_and_grad(partial(loss_fn, heads=o.heads, attention=o.attention))
 
         def add(total, tokens):
             loss, grads = one(params, tokens)
@@ -103,12 +111,14 @@ def train(recipe, text, o, seed):
         starts = rng.integers(0, len(text) - o.seq - 1, o.batch)
         tokens = np.stack([text[s:s + o.seq + 1] for s in starts]).astype(np.int32).reshape(o.micro, o.batch // o.micro, -1)
         masters, state, loss = step(masters, state, tokens)
-        losses.append(float(loss))
-        if i == 0:
-            begin = time.perf_counter()  # compiled
+        losses.append(loss)
+        if i == 1:
+            loss.block_until_ready()  # compiled, and run once warm
+            begin = time.perf_counter()
         if o.verbose and (i + 1) % max(o.steps // 10, 1) == 0:
-            print(f"  {recipe:8} step {i + 1:5}  loss {losses[-1]:.4f}", flush=True)
-    rate = o.batch * o.seq * (o.steps - 1) / max(time.perf_counter() - begin, 1e-9)
+            print(f"  {recipe:8} step {i + 1:5}  loss {float(loss):.4f}", flush=True)
+    losses = [float(v) for v in losses]
+    rate = o.batch * o.seq * (o.steps - 2) / max(time.perf_counter() - begin, 1e-9)
     return losses, rate
 
 
@@ -117,23 +127,28 @@ def main():
     for name, value in {"layers": 2, "dim": 128, "heads": 4, "seq": 64, "batch": 8, "micro": 2, "steps": 60, "seed": 1}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--recipes", default="tensor,row,block,mx", help="compared with none (BF16)")
+    parser.add_argument("--recipes", default="tensor,row,block,mx", help="compared with none (BF16); jax: JAX's own BF16")
+    parser.add_argument("--attention", choices=("xla", "cudnn"), default="xla")
     parser.add_argument("--data", help="a file of text")
     parser.add_argument("--json", help="write losses and tokens/s here")
+    parser.add_argument("--no-check", dest="check", action="store_false", help="few steps: do not judge the losses")
     parser.add_argument("--quiet", dest="verbose", action="store_false")
     o = parser.parse_args()
     text, results = read_text(o.data), {}
+    count = sum(a.size for a in jax.tree.leaves(jax.eval_shape(lambda: init(jax.random.key(0), o))))
+    print(f"{count / 1e6:.1f} M parameters, {o.batch} x {o.seq} tokens a step in {o.micro} micro-batches, {len(text)} bytes of text", flush=True)
     for recipe in ["none", *o.recipes.split(",")]:
-        Recipe(recipe)  # a wrong name ends here
+        if recipe != "jax":
+            Recipe(recipe)  # a wrong name ends here
         losses, rate = train(recipe, text, o, o.seed)
         results[recipe] = {"losses": losses, "tokens_per_second": rate}
         tail = lambda r: float(np.mean(results[r]["losses"][-max(o.steps // 10, 1):]))  # noqa: E731
         gap = tail(recipe) - tail("none")
         print(f"{recipe:8} loss {losses[0]:.4f} -> {tail(recipe):.4f}   gap to BF16 {gap:+.4f} ({100 * gap / tail('none'):+.2f} %)   "
               f"{rate:.0f} tokens/s on {jax.default_backend()}", flush=True)
-        if not tail(recipe) < 0.8 * losses[0]:
+        if o.check and not tail(recipe) < 0.8 * losses[0]:
             raise SystemExit(f"{recipe}: the loss did not fall as it should")
-        if abs(gap) > 0.05 * tail("none"):
+        if o.check and abs(gap) > 0.05 * tail("none"):
             raise SystemExit(f"{recipe}: the gap to BF16 is larger than 5 %")
     if o.json:
         pathlib.Path(o.json).write_text(json.dumps({"options": vars(o), "results": results}))
