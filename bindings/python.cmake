@@ -112,7 +112,7 @@ set_target_properties(fp8_jax PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${package}/jax
 if(FP8_TESTS AND NOT FP8_SANITIZE)
   fp8_python_has("numpy, ml_dtypes, pytest, jax" has)
   if(has)
-    fp8_binding_test(python jax_ops 300 ${FP8_PYTEST} python/jax_tests/test_ops.py)
+    fp8_binding_test(python jax_ops 300 ${FP8_PYTEST} python/jax_tests/test_ops.py python/jax_tests/test_cuda.py)
     fp8_binding_test(python jax_transforms 300 ${FP8_PYTEST} python/jax_tests/test_transforms.py)
     fp8_python_has("optax" has_optax)
     if(has_optax AND FP8_EXAMPLES)
