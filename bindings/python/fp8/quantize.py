@@ -14,6 +14,7 @@ _ROLES = {"activation": capi.FP8_ROLE_ACTIVATION, "weight": capi.FP8_ROLE_WEIGHT
 _SIDES = {"row": capi.FP8_SIDE_ROW, "col": capi.FP8_SIDE_COL, "both": capi.FP8_SIDE_BOTH}
 _KINDS = {getattr(capi, "FP8_SCALING_" + name): name.lower() for name in ("UNQUANTIZED", "TENSOR", "ROW", "1X128", "128X128", "1X32", "32X32",
                                                                            "COPY")}
+_new_quantized = capi._capi.new_quantized
 STATS = ("count", "nan", "inf", "nonzero", "underflow", "saturated")
 
 
@@ -150,7 +151,11 @@ def quantize(x, recipe: Recipe | str = "block", role: str = "activation", sides:
     stats: U64[8], added to (see STATS). dbias: F32[cols], column sums. out: an earlier result of the same shape, written again.
     """
     context = context or default_context()
-    recipe = as_recipe(recipe)
+    recipe = recipe if type(recipe) is Recipe else as_recipe(recipe)
+    if out is None and not (context.is_cuda or amax is not None or amax_col is not None or stats is not None or dbias is not None):
+        made = _new_quantized(context.handle, recipe._handle, x, _ROLES[role], _SIDES[sides] | (capi.FP8_SIDE_COPY if copy else 0),
+                              capi.FP8_AMAX_GIVEN if amax_given else 0)  # the usual call on the CPU, all in one
+        return QTensor(made[0], context, recipe, made[1], x)
     if out is None:
         shape = getattr(x, "shape", ())
         rows, cols = shape if len(shape) == 2 else matrix_shape(x)
