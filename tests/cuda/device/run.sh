@@ -26,6 +26,7 @@ for part in "$@"; do
       step quantize 240 "$build/bench/test_quantize_device" "${CASES:-600}"
       step gemm 240 "$build/bench/test_gemm_device"
       step linear 240 "$build/bench/test_linear_device"
+      step large 240 "$build/bench/test_large_device"
       ;;
     capi)
       for program in "$build"/tests/capi/test_capi_*; do
