@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp8_gemm, plans by heuristic and tuned, by turns with cuBLASLt called directly with the fastest of its eight
-// candidates.
+// fp8_gemm, plans by heuristic and tuned, by turns with cuBLASLt called directly with the fastest of its candidates: of
+// those that keep libfp8's one rounding, and of all. --candidates lists each with its time on stderr, --enqueue
+// measures the host alone.
 #include <chrono>
 
 #include "lt.h"
@@ -86,6 +87,9 @@ void set_direct(lt::Matmul &l, const Way &w, Problem &p, int64_t m, int64_t n, i
 }  // namespace
 
 int main(int argc, char **argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const bool candidates = mode == "--candidates", enqueue = mode == "--enqueue";
+  if (candidates || enqueue) --argc, ++argv;
   const gpu::Options o = gpu::parse(argc, argv);
   gpu::print_environment("GEMM");
   gpu::Context heuristic, tuned(FP8_CONTEXT_TUNE);
@@ -93,14 +97,19 @@ int main(int argc, char **argv) {
   const int64_t shapes[][3] = {{8192, 8192, 8192}, {4096, 7168, 16384}, {4096, 4096, 7168}, {4096, 7168, 2048},
                                {4096, 2112, 7168}, {4096, 24576, 1536}, {4096, 32768, 512}, {128, 7168, 2048}};
   std::printf(
-      "cuBLASLt %zu. TFLOP/s, hot; ratio = cuBLASLt's best candidate called directly / ours, median of %d rounds of "
-      "%.0f ms.\n\n",
+      "cuBLASLt %zu, 32 MiB workspace each. TFLOP/s, hot, calls replayed from graphs; ratio = time of cuBLASLt's best "
+      "candidate called directly / ours, median of %d rounds of %.0f ms. The direct best keeps libfp8's terms (split-K "
+      "parts of a 16-bit output summed in FP32); any: without them, where that is another.\n\n",
       lt::api().cublasLtGetVersion(), o.rounds, o.round_ms);
   std::printf(
-      "| product | M,N,K | ours | ours tuned | direct best | ratio | ratio tuned "
-      "|\n|---|---|---:|---:|---:|---:|---:|\n");
+      "| product | M,N,K | ours | ours tuned | direct best | any | ratio | ratio tuned | direct best is "
+      "|\n|---|---|---:|---:|---:|---:|---:|---:|---|\n");
   for (const auto &s : shapes) {
+    if (enqueue) break;
     const int64_t m = s[0], n = s[1], k = s[2];
+    char shape[64];
+    std::snprintf(shape, sizeof shape, "%lld,%lld,%lld", static_cast<long long>(m), static_cast<long long>(n),
+                  static_cast<long long>(k));
     if (o.small && m * n * k > (int64_t{1} << 37)) continue;
     for (const Way &w : kWays) {
       if (!o.only.empty() && std::string(w.name).find(o.only) == std::string::npos) continue;
@@ -111,25 +120,41 @@ int main(int argc, char **argv) {
       const void *pa = bf16 ? p.xb.data() : p.b.q.row.data, *pb = bf16 ? p.xa.data() : p.a.q.row.data;
       const cublasStatus_t status = direct.plan();
       if (status) {
-        std::printf("| %s | %lld,%lld,%lld | refused by cuBLASLt: %s | | | | |\n", w.name, static_cast<long long>(m),
-                    static_cast<long long>(n), static_cast<long long>(k), lt::api().cublasLtGetStatusName(status));
+        std::printf("| %s | %s | refused by cuBLASLt: %s |\n", w.name, shape, lt::api().cublasLtGetStatusName(status));
         continue;
       }
       direct.tune(timer, pa, pb, p.d.data(), p.direct_workspace.data());
-      const auto t = gpu::by_turns(
-          timer, o.rounds, o.round_ms * 1000,
-          {[&](int) { GPU_CHECK(fp8_gemm(heuristic, &p.args, timer.stream)); },
-           [&](int) { GPU_CHECK(fp8_gemm(tuned, &p.args, timer.stream)); },
-           [&](int) { direct.run(direct.best, pa, pb, p.d.data(), p.direct_workspace.data(), timer.stream); }});
       const double flop = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * 1e-6;
-      std::printf("| %s | %lld,%lld,%lld | %.0f | %.0f | %.0f | %.3f | %.3f |\n", w.name, static_cast<long long>(m),
-                  static_cast<long long>(n), static_cast<long long>(k), flop / gpu::median(t[0]),
-                  flop / gpu::median(t[1]), flop / gpu::median(t[2]), gpu::ratio(t[2], t[0]), gpu::ratio(t[2], t[1]));
+      if (candidates) {  // number 0 is what libfp8 takes without tuning
+        for (int i = 0; i < direct.found; ++i) {
+          const double us = direct.us[static_cast<size_t>(i)];
+          std::fprintf(stderr, "| %s | %s | %d | %.0f | %.2f | %s%s |\n", w.name, shape, i, us > 0 ? flop / us : 0, us,
+                       direct.name(i).c_str(),
+                       i == direct.best       ? " BEST"
+                       : i == direct.best_any ? " ANY"
+                                              : "");
+        }
+      }
+      const auto run_direct = [&](int i) {
+        direct.run(i, pa, pb, p.d.data(), p.direct_workspace.data(), timer.stream);
+      };
+      std::vector<std::function<void(int)>> works = {
+          [&](int) { GPU_CHECK(fp8_gemm(heuristic, &p.args, timer.stream)); },
+          [&](int) { GPU_CHECK(fp8_gemm(tuned, &p.args, timer.stream)); }, [&](int) { run_direct(direct.best); }};
+      const bool other = direct.best_any != direct.best;
+      if (other) works.push_back([&](int) { run_direct(direct.best_any); });
+      const auto t = gpu::captured_by_turns(timer, o.rounds, o.round_ms * 1000, works);
+      std::printf("| %s | %s | %.0f | %.0f | %.0f | ", w.name, shape, flop / gpu::median(t[0]),
+                  flop / gpu::median(t[1]), flop / gpu::median(t[2]));
+      if (other) std::printf("%.0f", flop / gpu::median(t[3]));
+      std::printf(" | %.3f | %.3f | %d of %d: %s |\n", gpu::ratio(t[2], t[0]), gpu::ratio(t[2], t[1]), direct.best,
+                  direct.found, direct.name(direct.best).c_str());
       std::fflush(stdout);
     }
   }
   std::printf(
-      "\nHost time to enqueue, 256,256,256, 200 calls a round.\n\n| product | fp8_gemm us | cublasLtMatmul us | ratio "
+      "\nHost time to enqueue, 256,256,256, 25 calls a round, the GPU idle before.\n\n| product | fp8_gemm us | "
+      "cublasLtMatmul us | ratio "
       "|\n|---|---:|---:|---:|\n");
   for (const Way &w : kWays) {
     Problem p(heuristic, w, 256, 256, 256);
@@ -140,12 +165,12 @@ int main(int argc, char **argv) {
     const void *pa = bf16 ? p.xb.data() : p.b.q.row.data, *pb = bf16 ? p.xa.data() : p.a.q.row.data;
     auto host = [&](const std::function<void()> &work) {
       std::vector<double> times;
-      for (int round = 0; round < 9; ++round) {
+      for (int round = 0; round < 41; ++round) {
         GPU_CHECK(cudaDeviceSynchronize());
         const auto begin = std::chrono::steady_clock::now();
-        for (int i = 0; i < 200; ++i) work();
+        for (int i = 0; i < 25; ++i) work();
         times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() /
-                        200);
+                        25);
       }
       GPU_CHECK(cudaDeviceSynchronize());
       return gpu::median(times);

@@ -157,6 +157,34 @@ struct Timer {
   }
 };
 
+// Calls captured in a graph, about half a millisecond of them: small ones are then not the host's time.
+struct Captured {
+  cudaGraphExec_t exec = nullptr;
+  int calls;
+  double us;  // a call, roughly
+  Captured(Timer &t, const std::function<void(int)> &work) {
+    t.time(2, work);
+    us = std::max(t.time(4, work), 0.5);
+    calls = std::max(1, std::min(64, static_cast<int>(500 / us)));
+    cudaGraph_t graph = nullptr;
+    GPU_CHECK(cudaStreamBeginCapture(t.stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < calls; ++i) work(i);
+    GPU_CHECK(cudaStreamEndCapture(t.stream, &graph));
+    GPU_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    GPU_CHECK(cudaGraphDestroy(graph));
+  }
+  Captured(Captured &&o) noexcept : exec(o.exec), calls(o.calls), us(o.us) { o.exec = nullptr; }
+  Captured(const Captured &) = delete;
+  Captured &operator=(const Captured &) = delete;
+  ~Captured() {
+    if (exec) (void)cudaGraphExecDestroy(exec);
+  }
+  double time(Timer &t, double length) const {  // microseconds a call over about `length`
+    const int n = std::max(1, static_cast<int>(length / (us * calls)));
+    return t.time(n, [&](int) { GPU_CHECK(cudaGraphLaunch(exec, t.stream)); }) / calls;
+  }
+};
+
 inline double median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
   return v.empty() ? 0 : v[v.size() / 2];
@@ -174,6 +202,17 @@ inline std::vector<std::vector<double>> by_turns(Timer &t, int rounds, double ro
   }
   for (int r = 0; r < rounds; ++r)
     for (size_t i = 0; i < works.size(); ++i) times[i].push_back(t.time(counts[i], works[i]));
+  return times;
+}
+// The same from graphs.
+inline std::vector<std::vector<double>> captured_by_turns(Timer &t, int rounds, double round_us,
+                                                          const std::vector<std::function<void(int)>> &works) {
+  std::vector<std::vector<double>> times(works.size());
+  std::vector<Captured> graphs;
+  for (const auto &w : works) graphs.emplace_back(t, w);
+  for (const auto &g : graphs) g.time(t, round_us / 2);
+  for (int r = 0; r < rounds; ++r)
+    for (size_t i = 0; i < works.size(); ++i) times[i].push_back(graphs[i].time(t, round_us));
   return times;
 }
 inline double ratio(const std::vector<double> &a, const std::vector<double> &b) {  // median of a / b by rounds

@@ -13,6 +13,7 @@ namespace lt {
   X(cublasLtCreate) \
   X(cublasLtGetVersion) \
   X(cublasLtMatmul) \
+  X(cublasLtMatmulAlgoConfigGetAttribute) \
   X(cublasLtMatmulAlgoGetHeuristic) \
   X(cublasLtMatmulDescCreate) \
   X(cublasLtMatmulDescDestroy) \
@@ -57,8 +58,11 @@ struct Matmul {  // D (n x m column-major) (+)= op(A) op(B); A is our weight sid
 
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t la = nullptr, lb = nullptr, ld = nullptr;
-  cublasLtMatmulHeuristicResult_t results[8];
-  int found = 0, best = 0;
+  static constexpr int kMost = 32;
+  std::vector<cublasLtMatmulHeuristicResult_t> results;
+  std::vector<double> us;      // by tune(); 0: does not run
+  std::vector<bool> promised;  // rounds D once: its split-K parts, if any, are summed in FP32
+  int found = 0, best = 0, best_any = 0;
 
   ~Matmul() {
     if (desc) api().cublasLtMatmulDescDestroy(desc);
@@ -97,24 +101,87 @@ struct Matmul {  // D (n x m column-major) (+)= op(A) op(B); A is our weight sid
     if (!s)
       s = lt.cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace,
                                                   sizeof kWorkspace);
-    if (!s) s = lt.cublasLtMatmulAlgoGetHeuristic(lt.handle, desc, la, lb, ld, ld, preference, 8, results, &found);
+    // first libfp8's terms, then every reduction of split-K parts that cuBLASLt has
+    for (const uint32_t mask :
+         {d == CUDA_R_32F ? uint32_t{CUBLASLT_REDUCTION_SCHEME_MASK} : uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE},
+          uint32_t{CUBLASLT_REDUCTION_SCHEME_MASK}}) {
+      if (!s)
+        s = lt.cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &mask,
+                                                    sizeof mask);
+      cublasLtMatmulHeuristicResult_t some[kMost];
+      int n = 0;
+      if (!s) s = lt.cublasLtMatmulAlgoGetHeuristic(lt.handle, desc, la, lb, ld, ld, preference, kMost, some, &n);
+      for (int i = 0; !s && i < n; ++i) {
+        bool known = some[i].state != CUBLAS_STATUS_SUCCESS;
+        for (const auto &r : results) known = known || !std::memcmp(&r.algo, &some[i].algo, sizeof r.algo);
+        if (known) continue;
+        results.push_back(some[i]);
+        promised.push_back(d == CUDA_R_32F || config(found, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) <= 1 ||
+                           config(found, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) ==
+                               CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+        ++found;
+      }
+    }
     if (preference) lt.cublasLtMatmulPreferenceDestroy(preference);
     return !s && !found ? CUBLAS_STATUS_NOT_SUPPORTED : s;
   }
+  int config(int i, cublasLtMatmulAlgoConfigAttributes_t what) const {
+    uint32_t value = 0;
+    uint16_t half = 0;
+    size_t written = 0;
+    const bool is_half = what == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID || what == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;
+    const cublasStatus_t s = api().cublasLtMatmulAlgoConfigGetAttribute(&results[static_cast<size_t>(i)].algo, what,
+                                                                        is_half ? static_cast<void *>(&half) : &value,
+                                                                        is_half ? sizeof half : sizeof value, &written);
+    return s ? -1 : is_half ? half : static_cast<int>(value);
+  }
+  // algorithm/tile/stages/cluster/custom, split-K parts and their reduction, waves, workspace
+  std::string name(int i) const {
+    char text[160];
+    std::snprintf(
+        text, sizeof text, "%d/%d/%d/%d/%d split %d red %d waves %.2f ws %zu", config(i, CUBLASLT_ALGO_CONFIG_ID),
+        config(i, CUBLASLT_ALGO_CONFIG_TILE_ID), config(i, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+        config(i, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID), config(i, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION),
+        config(i, CUBLASLT_ALGO_CONFIG_SPLITK_NUM), config(i, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
+        static_cast<double>(results[static_cast<size_t>(i)].wavesCount), results[static_cast<size_t>(i)].workspaceSize);
+    return text;
+  }
   cublasStatus_t run(int i, const void *pa, const void *pb, void *pd, void *workspace, cudaStream_t stream) const {
     const float alpha = 1, beta = accumulate ? 1 : 0;
-    return api().cublasLtMatmul(api().handle, desc, &alpha, pa, la, pb, lb, &beta, pd, ld, pd, ld, &results[i].algo,
-                                workspace, kWorkspace, stream);
+    return api().cublasLtMatmul(api().handle, desc, &alpha, pa, la, pb, lb, &beta, pd, ld, pd, ld,
+                                &results[static_cast<size_t>(i)].algo, workspace, kWorkspace, stream);
   }
+  // All candidates once, then those within 8 % of the shortest by turns.
   void tune(gpu::Timer &t, const void *pa, const void *pb, void *pd, void *workspace) {
-    double shortest = 0;
-    for (int i = 0; i < found; ++i) {
-      if (run(i, pa, pb, pd, workspace, t.stream)) continue;
-      const double once = t.time(3, [&](int) { run(i, pa, pb, pd, workspace, t.stream); });
-      const double us = t.time(std::max(3, std::min(100, static_cast<int>(4000 / std::max(once, 1.0)))),
-                               [&](int) { run(i, pa, pb, pd, workspace, t.stream); });
-      if (!shortest || us < shortest) shortest = us, best = i;
-    }
+    us.assign(results.size(), 0);
+    const auto timed = [&](int i, double length) {
+      if (run(i, pa, pb, pd, workspace, t.stream)) return 0.0;
+      const gpu::Captured c(t, [&](int) { run(i, pa, pb, pd, workspace, t.stream); });
+      return c.time(t, length);
+    };
+    timed(0, 10000);
+    const auto pick = [&] {
+      best = best_any = -1;
+      for (int i = 0; i < found; ++i) {
+        const double v = us[static_cast<size_t>(i)];
+        if (v <= 0) continue;
+        if (best_any < 0 || v < us[static_cast<size_t>(best_any)]) best_any = i;
+        if (promised[static_cast<size_t>(i)] && (best < 0 || v < us[static_cast<size_t>(best)])) best = i;
+      }
+      best = std::max(best, 0), best_any = std::max(best_any, 0);
+    };
+    for (int i = 0; i < found; ++i) us[static_cast<size_t>(i)] = timed(i, 1000);
+    pick();
+    std::vector<int> finalists;
+    for (int i = 0; i < found; ++i)
+      if (us[static_cast<size_t>(i)] > 0 && us[static_cast<size_t>(i)] < us[static_cast<size_t>(best)] * 1.08)
+        finalists.push_back(i);
+    if (finalists.size() < 2) return;
+    std::vector<std::vector<double>> rounds(finalists.size());
+    for (int r = 0; r < 5; ++r)
+      for (size_t f = 0; f < finalists.size(); ++f) rounds[f].push_back(timed(finalists[f], 2000));
+    for (size_t f = 0; f < finalists.size(); ++f) us[static_cast<size_t>(finalists[f])] = gpu::median(rounds[f]);
+    pick();
   }
 };
 

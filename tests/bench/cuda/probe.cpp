@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What this device's cuBLASLt accepts: scaling pair x output x bias x accumulate, the extents it refuses, k = 0; and
 // how the device's casts treat NaN, Inf and subnormals. Prints Markdown.
+#include <array>
+#include <cmath>
+
 #include "lt.h"
 
 namespace {
@@ -100,68 +103,126 @@ void extents(Arena &r) {
   std::printf("\n");
 }
 
-float of_bf16(uint16_t h) {
-  const uint32_t u = uint32_t(h) << 16;
+float of_16(cudaDataType_t type, uint16_t h) {
   float f;
-  std::memcpy(&f, &u, 4);
-  return f;
+  if (type == CUDA_R_16BF) {
+    const uint32_t u = uint32_t(h) << 16;
+    std::memcpy(&f, &u, 4);
+    return f;
+  }
+  _Float16 v;
+  std::memcpy(&v, &h, 2);
+  return static_cast<float>(v);
+}
+uint16_t to_16(cudaDataType_t type, float f) {
+  if (type == CUDA_R_16BF) return gpu::bf16(f);
+  const auto v = static_cast<_Float16>(f);
+  uint16_t h;
+  std::memcpy(&h, &v, 2);
+  return h;
 }
 
-// How often cuBLASLt rounds a BF16 output: error against its own FP32 product, bias and sum in FP64. One rounding is
-// about 1.66e-3, two about 2.35e-3.
+// How often cuBLASLt rounds a 16-bit output: the worst of its candidates, against its own FP32 product with bias and
+// sum in FP64. One rounding is about 1.66e-3 (BF16) or 2.1e-4 (F16), two about 1.4 times that.
 void roundings(Arena &r) {
   std::printf(
-      "\n### Rounding of BF16 outputs (M = N = K = 512), relative Frobenius error\n\n| operands | plain | BF16 bias | "
-      "+= "
-      "| bias, += | one rounding |\n|---|---:|---:|---:|---:|---:|\n");
-  constexpr int64_t n = 512, size = n * n;
+      "\n### Rounding of 16-bit outputs: relative Frobenius error, the worst of all candidates\n\n| operands, scales | "
+      "D "
+      "| M,N,K | candidates, with split-K | plain | bias | += | bias, += | one rounding | plain, parts summed in 16 "
+      "bits "
+      "|\n|---|---|---|---:|---:|---:|---:|---:|---:|---:|\n");
+  struct Kind {
+    const char *name;
+    cudaDataType_t in, out;
+    int a_mode, b_mode;
+  };
+  const Kind kinds[] = {{"BF16", CUDA_R_16BF, CUDA_R_16BF, -1, -1},
+                        {"F16", CUDA_R_16F, CUDA_R_16F, -1, -1},
+                        {"E4M3 scalar", CUDA_R_8F_E4M3, CUDA_R_16BF, 0, 0},
+                        {"E5M2 E4M3 scalar", CUDA_R_8F_E5M2, CUDA_R_16BF, 0, 0},
+                        {"E4M3 scalar", CUDA_R_8F_E4M3, CUDA_R_16F, 0, 0},
+                        {"E4M3 outer vectors", CUDA_R_8F_E4M3, CUDA_R_16BF, 3, 3},
+                        {"E4M3 128x128 1x128", CUDA_R_8F_E4M3, CUDA_R_16BF, 5, 4},
+                        {"E4M3 1x128 1x128", CUDA_R_8F_E4M3, CUDA_R_16BF, 4, 4}};
   uint64_t state = 7;
   const auto next = [&] { return state = state * 6364136223846793005ull + 1442695040888963407ull, state >> 40; };
-  for (int fp8 = 0; fp8 < 2; ++fp8) {
-    std::vector<uint16_t> a(size), b(size), c(size), bias(n);
-    for (auto *v : {&a, &b})
-      for (auto &x : *v)
-        x = static_cast<uint16_t>(fp8 ? (next() & 0x8080) | (0x2020 + (next() & 0x1f1f))
-                                      : (next() & 0x8000) | (0x3f00 + (next() & 0xff)));
-    for (auto &x : c) x = static_cast<uint16_t>((next() & 0x8000) | (0x4100 + (next() & 0xff)));
-    for (auto &x : bias) x = static_cast<uint16_t>((next() & 0x8000) | (0x4080 + (next() & 0xff)));
-    GPU_CHECK(cudaMemcpy(r.a.data(), a.data(), size * 2, cudaMemcpyHostToDevice));
-    GPU_CHECK(cudaMemcpy(r.b.data(), b.data(), size * 2, cudaMemcpyHostToDevice));
-    GPU_CHECK(cudaMemcpy(r.bias.data(), bias.data(), n * 2, cudaMemcpyHostToDevice));
-    const auto product = [&](int variant, cudaDataType_t d) {
-      lt::Matmul l = base(fp8 ? 0 : -1, fp8 ? 0 : -1, n, n, n);
-      if (!fp8) l.a = l.b = CUDA_R_16BF;
-      l.d = d;
-      l.accumulate = variant & 2;
-      if (variant & 1) l.bias = r.bias.data();
-      return attempt(r, l);
-    };
-    std::vector<float> y(size);
-    std::string text = product(0, CUDA_R_32F);
-    GPU_CHECK(cudaMemcpy(y.data(), r.d.data(), size * 4, cudaMemcpyDeviceToHost));
-    std::printf("| %s |", fp8 ? "E4M3" : "BF16");
-    double once = 0;
-    for (int variant = 0; variant < 4; ++variant) {
-      GPU_CHECK(cudaMemcpy(r.d.data(), c.data(), size * 2, cudaMemcpyHostToDevice));
-      text = product(variant, CUDA_R_16BF);
-      std::vector<uint16_t> got(size);
-      GPU_CHECK(cudaMemcpy(got.data(), r.d.data(), size * 2, cudaMemcpyDeviceToHost));
-      double e2 = 0, y2 = 0, r2 = 0;
-      for (size_t i = 0; i < got.size(); ++i) {
-        double want = y[i];
-        if (variant & 1) want += of_bf16(bias[i % n]);
-        if (variant & 2) want += of_bf16(c[i]);
-        const double e = of_bf16(got[i]) - want, one = of_bf16(gpu::bf16(static_cast<float>(want))) - want;
-        e2 += e * e, r2 += one * one, y2 += want * want;
+  for (const Kind &kind : kinds)
+    for (const auto &shape : {std::array<int64_t, 3>{512, 512, 512}, {256, 128, 8192}}) {
+      const int64_t m = shape[0], n = shape[1], k = shape[2];
+      const bool fp8 = kind.a_mode >= 0;
+      const auto size = static_cast<size_t>(m * n);
+      std::vector<uint16_t> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(n * k)), c(size),
+          bias(static_cast<size_t>(m));
+      const float width = k > 4096 ? 4.0f : 1.0f;  // of the old value and the bias: about the product's
+      for (auto *v : {&a, &b})
+        for (auto &x : *v)
+          x = fp8 ? static_cast<uint16_t>((next() & 0x8080) | (0x2020 + (next() & 0x1f1f)))
+                  : to_16(kind.in, (static_cast<float>(next() & 0xffff) - 32768.0f) * 0x1p-15f);
+      for (auto *v : {&c, &bias})
+        for (auto &x : *v) x = to_16(kind.out, (static_cast<float>(next() & 0xffff) - 32768.0f) * 0x1p-12f * width);
+      GPU_CHECK(cudaMemcpy(r.a.data(), a.data(), a.size() * 2, cudaMemcpyHostToDevice));
+      GPU_CHECK(cudaMemcpy(r.b.data(), b.data(), b.size() * 2, cudaMemcpyHostToDevice));
+      GPU_CHECK(cudaMemcpy(r.bias.data(), bias.data(), bias.size() * 2, cudaMemcpyHostToDevice));
+      const auto planned = [&](lt::Matmul &l, int variant, cudaDataType_t d) {
+        l.m = m, l.n = n, l.k = k, l.lda = l.ldb = k, l.ldd = m;
+        l.a_mode = kind.a_mode, l.b_mode = kind.b_mode, l.a_scale = l.b_scale = r.scale.data();
+        l.a = kind.in, l.b = fp8 ? CUDA_R_8F_E4M3 : kind.in, l.d = d;
+        l.accumulate = variant & 2;
+        if (variant & 1) l.bias = r.bias.data(), l.bias_type = kind.out;
+        return l.plan();
+      };
+      std::vector<float> y(size);
+      lt::Matmul exact;
+      if (planned(exact, 0, CUDA_R_32F) ||
+          exact.run(0, r.a.data(), r.b.data(), r.d.data(), r.workspace.data(), r.stream)) {
+        std::printf("| %s | refused |\n", kind.name);
+        continue;
       }
-      if (variant == 0) once = std::sqrt(r2 / y2);
-      if (text == "yes")
-        std::printf(" %.2e |", std::sqrt(e2 / y2));
-      else
-        std::printf(" %s |", text.c_str());
+      GPU_CHECK(cudaStreamSynchronize(r.stream));
+      GPU_CHECK(cudaMemcpy(y.data(), r.d.data(), size * 4, cudaMemcpyDeviceToHost));
+      std::string cells, candidates;
+      double once = 0, in_16 = 0;
+      for (int variant = 0; variant < 4; ++variant) {
+        lt::Matmul l;
+        double worst = 0;
+        int ran = 0, split = 0;
+        if (!planned(l, variant, kind.out))
+          for (int i = 0; i < l.found; ++i) {
+            GPU_CHECK(cudaMemcpy(r.d.data(), c.data(), size * 2, cudaMemcpyHostToDevice));
+            if (l.run(i, r.a.data(), r.b.data(), r.d.data(), r.workspace.data(), r.stream)) continue;
+            GPU_CHECK(cudaStreamSynchronize(r.stream));
+            std::vector<uint16_t> got(size);
+            GPU_CHECK(cudaMemcpy(got.data(), r.d.data(), size * 2, cudaMemcpyDeviceToHost));
+            double e2 = 0, y2 = 0, r2 = 0;
+            for (size_t j = 0; j < size; ++j) {
+              double want = static_cast<double>(y[j]);
+              if (variant & 1) want += static_cast<double>(of_16(kind.out, bias[j % static_cast<size_t>(m)]));
+              if (variant & 2) want += static_cast<double>(of_16(kind.out, c[j]));
+              const double e = static_cast<double>(of_16(kind.out, got[j])) - want,
+                           one = static_cast<double>(of_16(kind.out, to_16(kind.out, static_cast<float>(want)))) - want;
+              e2 += e * e, r2 += one * one, y2 += want * want;
+            }
+            if (!variant) once = std::sqrt(r2 / y2);
+            if (!l.promised[static_cast<size_t>(i)]) {
+              if (!variant) in_16 = std::max(in_16, std::sqrt(e2 / y2));
+              continue;
+            }
+            ++ran;
+            split += l.config(i, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) > 1;
+            worst = std::max(worst, std::sqrt(e2 / y2));
+          }
+        if (!variant) candidates = std::to_string(ran) + ", " + std::to_string(split);
+        char text[32];
+        std::snprintf(text, sizeof text, ran ? " %.2e |" : " refused |", worst);
+        cells += text;
+      }
+      char last[32] = "none";
+      if (in_16 > 0) std::snprintf(last, sizeof last, "%.2e", in_16);
+      std::printf("| %s | %s | %lld,%lld,%lld | %s |%s %.2e | %s |\n", kind.name,
+                  kind.out == CUDA_R_16F ? "F16" : "BF16", static_cast<long long>(m), static_cast<long long>(n),
+                  static_cast<long long>(k), candidates.c_str(), cells.c_str(), once, last);
+      std::fflush(stdout);
     }
-    std::printf(" %.2e |\n", once);
-  }
 }
 
 void casts(const fp8_context *c) {
