@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // On a GPU with 30 GB free, through the C API: matrices of more than 2^31 elements. One is a stack of blocks of 128
-// rows, some of them of their own, at the ends and around element 2^30 and 2^31, the rest alike. Quantizing and moving it
-// gives each block what the CPU backend gives a small stack of those few.
+// rows, some of them of their own, at the ends and around element 2^30 and 2^31, the rest alike. Quantizing and moving
+// it gives each block what the CPU backend gives a small stack of those few.
 #include <cmath>
 #include <memory>
 
@@ -73,7 +73,8 @@ std::vector<uint8_t> cut(const fp8_tensor &t, int64_t block, int64_t per, bool c
   const int64_t lines = t.shape[1 - along], line_stride = t.stride[1 - along], stride = t.stride[along];
   const bool inner = stride == 1;  // `per` neighbours a line
   const auto width = static_cast<size_t>((inner ? per : lines) * size);
-  const auto height = static_cast<size_t>(inner ? lines : per), pitch = static_cast<size_t>((inner ? line_stride : stride) * size);
+  const auto height = static_cast<size_t>(inner ? lines : per),
+             pitch = static_cast<size_t>((inner ? line_stride : stride) * size);
   const char *from = static_cast<const char *>(t.data) + block * per * stride * size;
   std::vector<uint8_t> v(width * height);
   if (device)
@@ -84,7 +85,8 @@ std::vector<uint8_t> cut(const fp8_tensor &t, int64_t block, int64_t per, bool c
 }
 bool same_blocks(const fp8_tensor &large, const fp8_tensor &small, int64_t per, bool col) {
   bool good = true;
-  for (int i = 0; i < kStack; ++i) good = good && cut(large, block_of(i), per, col, true) == cut(small, i, per, col, false);
+  for (int i = 0; i < kStack; ++i)
+    good = good && cut(large, block_of(i), per, col, true) == cut(small, i, per, col, false);
   return good;
 }
 
@@ -116,7 +118,8 @@ struct Quantized {  // on the host
   fp8_qtensor q;
   std::unique_ptr<Host> memory;
 };
-Quantized on_cpu(const Cpu &cpu, const fp8_context *cuda, const fp8_recipe *r, int32_t role, Blocks &b, uint32_t sides) {
+Quantized on_cpu(const Cpu &cpu, const fp8_context *cuda, const fp8_recipe *r, int32_t role, Blocks &b,
+                 uint32_t sides) {
   Quantized o;
   FP8_INIT(&o.q);
   GPU_CHECK(fp8_recipe_describe(r, cuda, role, kStack * kRows, b.cols, sides, &o.q));
@@ -135,9 +138,12 @@ void values(const fp8_context *c, const Cpu &cpu, Blocks &x, gpu::Memory &y, Hos
     const char *name;
     int32_t preset, role;
   };
-  for (const Case &k : {Case{"TENSOR", FP8_PRESET_TENSOR, FP8_ROLE_ACTIVATION}, {"ROW", FP8_PRESET_ROW, FP8_ROLE_ACTIVATION},
-                        {"BLOCK 1x128", FP8_PRESET_BLOCK, FP8_ROLE_ACTIVATION}, {"BLOCK 128x128", FP8_PRESET_BLOCK, FP8_ROLE_WEIGHT},
-                        {"MX 1x32", FP8_PRESET_MX, FP8_ROLE_ACTIVATION}, {"MX_W2D 32x32", FP8_PRESET_MX_W2D, FP8_ROLE_WEIGHT}}) {
+  for (const Case &k : {Case{"TENSOR", FP8_PRESET_TENSOR, FP8_ROLE_ACTIVATION},
+                        {"ROW", FP8_PRESET_ROW, FP8_ROLE_ACTIVATION},
+                        {"BLOCK 1x128", FP8_PRESET_BLOCK, FP8_ROLE_ACTIVATION},
+                        {"BLOCK 128x128", FP8_PRESET_BLOCK, FP8_ROLE_WEIGHT},
+                        {"MX 1x32", FP8_PRESET_MX, FP8_ROLE_ACTIVATION},
+                        {"MX_W2D 32x32", FP8_PRESET_MX_W2D, FP8_ROLE_WEIGHT}}) {
     fp8_recipe *r = gpu::recipe(k.preset);
     Quantized want = on_cpu(cpu, c, r, k.role, x, FP8_SIDE_BOTH);
     gpu::Quantized got(c, r, k.role, kAll, kCols, FP8_SIDE_BOTH);
@@ -145,10 +151,14 @@ void values(const fp8_context *c, const Cpu &cpu, Blocks &x, gpu::Memory &y, Hos
     gpu::Memory scratch(gpu::quantize_workspace(c, r, k.role, tx, got.q));
     gpu::quantize(c, r, k.role, tx, got.q, &scratch.b, nullptr);
     GPU_CHECK(cudaDeviceSynchronize());
-    report((std::string("quantize ") + k.name + ", row codes").c_str(), same_blocks(got.q.row, want.q.row, kRows, false));
-    report((std::string("quantize ") + k.name + ", column codes").c_str(), same_blocks(got.q.col, want.q.col, kRows, true));
-    report((std::string("quantize ") + k.name + ", row scales").c_str(), same_scales(got.q.row_scale, want.q.row_scale, false));
-    report((std::string("quantize ") + k.name + ", column scales").c_str(), same_scales(got.q.col_scale, want.q.col_scale, true));
+    report((std::string("quantize ") + k.name + ", row codes").c_str(),
+           same_blocks(got.q.row, want.q.row, kRows, false));
+    report((std::string("quantize ") + k.name + ", column codes").c_str(),
+           same_blocks(got.q.col, want.q.col, kRows, true));
+    report((std::string("quantize ") + k.name + ", row scales").c_str(),
+           same_scales(got.q.row_scale, want.q.row_scale, false));
+    report((std::string("quantize ") + k.name + ", column scales").c_str(),
+           same_scales(got.q.col_scale, want.q.col_scale, true));
     for (const uint32_t side : {FP8_SIDE_ROW, FP8_SIDE_COL}) {
       fp8_tensor ty = gpu::tensor(y.data(), FP8_DTYPE_BF16, kAll, kCols),
                  ts = gpu::tensor(small_y.data(), FP8_DTYPE_BF16, kStack * kRows, kCols);
@@ -175,7 +185,8 @@ void moves(const fp8_context *c, const Cpu &cpu, Blocks &x, gpu::Memory &y, Host
   for (const int32_t dtype : {FP8_DTYPE_BF16, FP8_DTYPE_U8}) {
     fp8_tensor from = tx, small = sx;
     from.dtype = small.dtype = dtype;
-    fp8_tensor ty = gpu::tensor(y.data(), dtype, kCols, kAll), sy = gpu::tensor(small_y.data(), dtype, kCols, kStack * kRows);
+    fp8_tensor ty = gpu::tensor(y.data(), dtype, kCols, kAll),
+               sy = gpu::tensor(small_y.data(), dtype, kCols, kStack * kRows);
     if (dtype == FP8_DTYPE_U8) {  // the bytes of the first half of each row
       from.stride[0] = small.stride[0] = 2 * kCols;
     }
@@ -192,7 +203,8 @@ struct Product {
   fp8_gemm_args args;
   fp8_tensor d;
   gpu::Memory workspace;
-  Product(const fp8_context *c, const fp8_qtensor &a, const fp8_qtensor &b, uint32_t side, const fp8_tensor &to, uint32_t flags)
+  Product(const fp8_context *c, const fp8_qtensor &a, const fp8_qtensor &b, uint32_t side, const fp8_tensor &to,
+          uint32_t flags)
       : d(to) {
     FP8_INIT(&args);
     args.a = &a, args.b = &b, args.a_side = side, args.b_side = side, args.d = &d, args.flags = flags;
@@ -240,11 +252,14 @@ void products(const fp8_context *c, Blocks &x, gpu::Memory &y) {
   Blocks small_b(kCols, 99);  // its first rows are the other operand
   gpu::Memory stack(kStack * kRows * kCols * 2), small_y(kStack * kRows * kCols * 4);
   GPU_CHECK(cudaMemcpy(stack.data(), x.small.data(), stack.b.bytes, cudaMemcpyHostToDevice));
-  for (const Case &k : {Case{"BF16", FP8_PRESET_NONE, 256, FP8_DTYPE_BF16, 0}, {"TENSOR", FP8_PRESET_TENSOR, 256, FP8_DTYPE_F32, 0},
-                        {"ROW", FP8_PRESET_ROW, 256, FP8_DTYPE_F32, 0}, {"BLOCK", FP8_PRESET_BLOCK, 256, FP8_DTYPE_F32, 0},
-                        {"MX", FP8_PRESET_MX, 256, FP8_DTYPE_F32, 0},
-                        {"TENSOR, a result of 2^31 elements", FP8_PRESET_TENSOR, 4096, FP8_DTYPE_BF16, 0},
-                        {"TENSOR += into BF16 of 2^31 elements", FP8_PRESET_TENSOR, 4096, FP8_DTYPE_BF16, FP8_GEMM_ACCUMULATE}}) {
+  for (const Case &k :
+       {Case{"BF16", FP8_PRESET_NONE, 256, FP8_DTYPE_BF16, 0},
+        {"TENSOR", FP8_PRESET_TENSOR, 256, FP8_DTYPE_F32, 0},
+        {"ROW", FP8_PRESET_ROW, 256, FP8_DTYPE_F32, 0},
+        {"BLOCK", FP8_PRESET_BLOCK, 256, FP8_DTYPE_F32, 0},
+        {"MX", FP8_PRESET_MX, 256, FP8_DTYPE_F32, 0},
+        {"TENSOR, a result of 2^31 elements", FP8_PRESET_TENSOR, 4096, FP8_DTYPE_BF16, 0},
+        {"TENSOR += into BF16 of 2^31 elements", FP8_PRESET_TENSOR, 4096, FP8_DTYPE_BF16, FP8_GEMM_ACCUMULATE}}) {
     fp8_recipe *r = gpu::recipe(k.preset);
     const auto make = [&](void *data, int64_t rows, int32_t role) {
       auto q = std::make_unique<gpu::Quantized>(c, r, role, rows, kCols, FP8_SIDE_ROW);
@@ -254,14 +269,16 @@ void products(const fp8_context *c, Blocks &x, gpu::Memory &y) {
       GPU_CHECK(cudaDeviceSynchronize());
       return q;
     };
-    const auto a = make(x.large.data(), kAll, FP8_ROLE_ACTIVATION), s = make(stack.data(), kStack * kRows, FP8_ROLE_ACTIVATION),
+    const auto a = make(x.large.data(), kAll, FP8_ROLE_ACTIVATION),
+               s = make(stack.data(), kStack * kRows, FP8_ROLE_ACTIVATION),
                b = make(small_b.large.data(), k.n, FP8_ROLE_WEIGHT);
     for (gpu::Memory *m : {&y, &small_y}) GPU_CHECK(cudaMemset(m->data(), 0, m->b.bytes));
     const Product large(c, a->q, b->q, FP8_SIDE_ROW, gpu::tensor(y.data(), k.d, kAll, k.n), k.flags),
         small(c, s->q, b->q, FP8_SIDE_ROW, gpu::tensor(small_y.data(), k.d, kStack * kRows, k.n), k.flags);
     double worst = 0;
     for (int i = 0; i < kStack; ++i)
-      worst = std::max(worst, distance(k.d, cut(large.d, block_of(i), kRows, false, true), cut(small.d, i, kRows, false, true)));
+      worst = std::max(
+          worst, distance(k.d, cut(large.d, block_of(i), kRows, false, true), cut(small.d, i, kRows, false, true)));
     report_error((std::string("product ") + k.name).c_str(), worst, k.d == FP8_DTYPE_F32 ? 5e-4 : 4e-3);
     fp8_recipe_destroy(r);
   }
@@ -271,9 +288,11 @@ void products(const fp8_context *c, Blocks &x, gpu::Memory &y) {
 
 int main() {
   gpu::print_environment("Matrices of more than 2^31 elements");
-  std::printf("%lld x %lld = 2^31 + %lld elements\n\n| call | blocks of the large matrix against the small one's |\n|---|---|\n",
-              static_cast<long long>(kAll), static_cast<long long>(kCols),
-              static_cast<long long>(kAll * kCols - (int64_t{1} << 31)));
+  std::printf(
+      "%lld x %lld = 2^31 + %lld elements\n\n| call | blocks of the large matrix against the small one's "
+      "|\n|---|---|\n",
+      static_cast<long long>(kAll), static_cast<long long>(kCols),
+      static_cast<long long>(kAll * kCols - (int64_t{1} << 31)));
   gpu::Context context;
   const Cpu cpu;
   Blocks x(kCols, 1);
