@@ -3,7 +3,12 @@
 
 #include <cstring>
 
+#include "hwy/cache_control.h"
+
 namespace fp8::cpu {
+
+void streams_done() { hwy::FlushStream(); }
+
 namespace {
 
 template <class T>

@@ -27,17 +27,26 @@ void scatter(const ops::Matrix &m, int64_t row, int64_t col, int64_t rows, int64
 void decode_part(const TileOps &ops, const ops::Side &side, bool is_col, int64_t row, int64_t col, int64_t rows,
                  int64_t cols, int32_t dtype, void *out, int64_t stride_bytes, uint8_t *scratch);
 
-// Calls body(part) for part in [0, n); small work stays on the calling thread.
+void streams_done();  // what this thread has stored past the caches is visible to all
+
+// Calls body(begin, end) for parts of [0, n); small work stays on the calling thread.
 template <class Body>
-void for_each(const Parallel &parallel, int64_t n, int64_t work, Body &&body) {
+void for_ranges(const Parallel &parallel, int64_t n, int64_t work, Body &&body) {
   auto run = [](void *arg, int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) (*static_cast<std::remove_reference_t<Body> *>(arg))(i);
+    (*static_cast<std::remove_reference_t<Body> *>(arg))(begin, end);
+    streams_done();
   };
   if (!parallel.run || n <= 1 || work < (int64_t{1} << 15)) {
     run(&body, 0, n);
   } else {
     parallel.run(parallel.owner, n, run, &body);
   }
+}
+template <class Body>
+void for_each(const Parallel &parallel, int64_t n, int64_t work, Body &&body) {
+  for_ranges(parallel, n, work, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) body(i);
+  });
 }
 
 }  // namespace fp8::cpu

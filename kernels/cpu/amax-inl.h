@@ -40,10 +40,12 @@ HWY_INLINE Raw<T> RawAt(const char *line, int64_t i) {
   return reinterpret_cast<const Raw<T> *>(line)[i] & kAbsBits<T>;
 }
 
+constexpr int64_t kMostColumns = 1024;  // of a tile whose rows and columns are walked at once
+
 // max of v over 128-bit blocks, in the lowest block
 template <class D>
-HWY_INLINE hn::Vec<hn::CappedTag<int32_t, 4>> FoldBlocks(D d, hn::Vec<D> v) {
-  if constexpr (hn::MaxLanes(D()) > 4) {
+HWY_INLINE hn::Vec<hn::CappedTag<hn::TFromD<D>, 16 / sizeof(hn::TFromD<D>)>> FoldBlocks(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) > 16) {
     const hn::Half<D> half;
     return FoldBlocks(half, hn::Max(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
   } else {
@@ -111,7 +113,7 @@ bool AmaxRows(const Tile &x, int64_t seg, float *amax) {
       return std::max(Value<T>(most), AmaxLine<T>(line + whole * Size<T>(), n - whole, &finite));
     };
     for (int64_t r = 0; r < x.rows; ++r, amax += segs) {
-      Ahead(x, r, x.cols * Size<T>());
+      Ahead(x, r);
       const char *line = Line(x, r);
       int64_t s = 0;
       for (; (s + 4) * seg <= x.cols && seg % lanes == 0; s += 4) {
@@ -164,6 +166,56 @@ bool AmaxCols(const Tile &x, int64_t group, float *amax) {
     }
   });
   return finite;
+}
+
+// Eight rows at a time, elements of 16 bits, whole segments of whole vectors. False: something is not finite.
+template <int32_t T>
+bool AmaxBothNarrow(const Tile &x, int64_t seg, int64_t group, float *rows, float *cols) {
+  const hn::ScalableTag<int16_t> d;
+  using V = hn::Vec<decltype(d)>;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), segs = x.cols / seg;
+  HWY_ALIGN int16_t best[kMostColumns];
+  V most = hn::Zero(d);
+  const auto pair = [&](V a, V b)
+                        HWY_ATTR { return hn::Max(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)); };
+  for (int64_t r0 = 0; r0 < x.rows; r0 += group, cols += x.cols) {
+    std::fill(best, best + x.cols, int16_t{0});
+    for (int64_t r = r0; r < std::min(x.rows, r0 + group); r += 8) {
+      for (int k = 0; k < 8; ++k) Ahead(x, r + k);
+      const int16_t *line = reinterpret_cast<const int16_t *>(Line(x, r));
+      const int64_t stride = x.stride / 2;
+      for (int64_t s = 0; s < segs; ++s) {
+        V v[8] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d),
+                  hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+        for (int64_t c = s * seg; c < s * seg + seg; c += lanes) {
+          V down = hn::Load(d, best + c);
+          for (int k = 0; k < 8; ++k) {
+            const V a = RawMagnitude<T>(d, hn::LoadU(d, line + k * stride + c));
+            v[k] = hn::Max(v[k], a);
+            down = hn::Max(down, a);
+          }
+          hn::Store(down, d, best + c);
+        }
+        const V a = pair(pair(v[0], v[4]), pair(v[2], v[6])), b = pair(pair(v[1], v[5]), pair(v[3], v[7]));
+        alignas(16) int16_t eight[8];
+        hn::Store(FoldBlocks(d, pair(a, b)), hn::CappedTag<int16_t, 8>(), eight);
+        for (int k = 0; k < 8; ++k) rows[(r + k) * segs + s] = Value<T>(eight[k]);
+      }
+    }
+    for (int64_t c = 0; c < x.cols; c += lanes) most = hn::Max(most, hn::Load(d, best + c));
+    for (int64_t c = 0; c < x.cols; ++c) cols[c] = Value<T>(best[c]);
+  }
+  return hn::AllTrue(d, hn::Lt(most, hn::Set(d, kInfBits<T>)));
+}
+
+bool AmaxBoth(const Tile &x, int64_t seg, int64_t group, float *rows, float *cols) {
+  const int64_t lanes = 2 * Lanes();
+  const bool whole = x.rows % 8 == 0 && (group % 8 == 0 || group >= x.rows) && seg % lanes == 0 && x.cols % seg == 0 &&
+                     x.cols <= kMostColumns;
+  if (whole && x.dtype == num::kBF16 && AmaxBothNarrow<num::kBF16>(x, seg, group, rows, cols)) return true;
+  if (whole && x.dtype == num::kF16 && AmaxBothNarrow<num::kF16>(x, seg, group, rows, cols)) return true;
+  const bool finite = AmaxRows(x, seg, rows);
+  return AmaxCols(x, group, cols) && finite;
 }
 
 }  // namespace HWY_NAMESPACE

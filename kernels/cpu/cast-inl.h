@@ -33,14 +33,15 @@ HWY_INLINE void CastLine(const char *line, int64_t n, const float *m, int32_t li
   });
 }
 
-// Apart, so that its constants take no registers from the loops that seldom call it.
+// n elements, at most a vector's. Apart, so that its constants take no registers from the loops that seldom call it.
 template <class F, bool kPerColumn>
-HWY_NOINLINE void CastSubnormals(const char *p, const float *m, uint8_t *q) {
-  CastTame<num::kBF16, F>(p, Factor<kPerColumn>(m, 0), q);
-}
-template <class F, bool kPerColumn>
-HWY_NOINLINE void CastRest(const char *line, int64_t n, const float *m, uint8_t *q) {
-  CastLine<num::kBF16, F, kPerColumn, true>(line, n, m, 0, q);
+HWY_NOINLINE void CastRest(const char *p, int64_t n, const float *m, uint8_t *q) {
+  if constexpr (kPerColumn) {
+    const Paired paired(m, n);
+    CastLine<num::kBF16, F, true, true>(p, n, paired.m, 0, q);
+  } else {
+    CastLine<num::kBF16, F, false, true>(p, n, m, 0, q);
+  }
 }
 
 // BF16 by powers of two; base: one, or one a column.
@@ -53,7 +54,7 @@ HWY_INLINE void CastLineNarrow(const char *line, int64_t n, const float *m, cons
   for (; i + step <= n; i += step) {
     const char *p = line + i * 2;
     if (HWY_UNLIKELY(!CastNarrow<F>(p, kPerColumn ? hn::LoadU(d, base + i) : one, q + i)))
-      CastSubnormals<F, kPerColumn>(p, kPerColumn ? m + i : m, q + i);
+      CastRest<F, kPerColumn>(p, step, kPerColumn ? m + i : m, q + i);
   }
   if (i < n) CastRest<F, kPerColumn>(line + i * 2, n - i, kPerColumn ? m + i : m, q + i);
 }
@@ -65,11 +66,12 @@ void CastRowsNarrow(const Tile &x, int shift, const float *m, const int16_t *bas
   const int64_t step = 2 * Lanes(), blocks = x.cols / 32;
   for (int64_t r = 0; r < x.rows; ++r, q += stride) {
     const char *line = Line(x, r);
+    Ahead(x, r);
     for (int64_t b = 0; b < blocks; ++b) {
       const auto one = hn::Set(d, base[b >> shift]);
       for (int64_t i = b * 32; i < b * 32 + 32; i += step)
         if (HWY_UNLIKELY(!CastNarrow<F>(line + i * 2, one, q + i)))
-          CastSubnormals<F, false>(line + i * 2, m + (b >> shift), q + i);
+          CastRest<F, false>(line + i * 2, step, m + (b >> shift), q + i);
     }
     base += blocks >> shift;
     m += blocks >> shift;
@@ -78,24 +80,35 @@ void CastRowsNarrow(const Tile &x, int shift, const float *m, const int16_t *bas
 
 template <class F>
 bool AllNarrow(const float *m, int64_t n, int16_t *base) {
-  bool narrow = true;
-  for (int64_t i = 0; i < n; ++i) narrow &= NarrowBase<F>(m[i], base + i);
+  const DI di;
+  const hn::Rebind<int16_t, DI> d16;
+  VI fraction = hn::Zero(di), below = fraction;
+  int64_t i = 0;
+  for (; i + Lanes() <= n; i += Lanes()) {  // NarrowBase
+    const VI u = Bits(hn::LoadU(DF(), m + i)), e = hn::ShiftRight<23>(u), b = hn::Sub(Int(254 - F::bias), e);
+    fraction = hn::Or(fraction, u);
+    below = hn::Or(below, hn::Or(hn::Sub(e, Int(1)), b));
+    hn::StoreU(hn::DemoteTo(d16, hn::ShiftLeft<7>(b)), d16, base + i);
+  }
+  const VI wrong = hn::Or(hn::And(fraction, Int(0x7fffff)), hn::ShiftRight<31>(below));
+  bool narrow = hn::AllTrue(di, hn::Eq(wrong, hn::Zero(di)));
+  for (; i < n; ++i) narrow &= NarrowBase<F>(m[i], base + i);
   return narrow;
 }
 
 template <int32_t T, class F, bool kTame>
 void CastRowsAs(const Tile &x, int32_t limit, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
   if constexpr (T == num::kBF16 && kTame) {
-    int16_t base[kTileElements / 32];
+    int16_t base[kWideElements / 32];
     const int64_t n = x.rows * Pieces(x.cols, seg);
-    if ((seg == 32 || seg == 128) && x.cols % seg == 0 && n <= kTileElements / 32 && 2 * Lanes() <= 32 &&
+    if ((seg == 32 || seg == 128) && x.cols % seg == 0 && n <= kWideElements / 32 && 2 * Lanes() <= 32 &&
         AllNarrow<F>(m, n, base)) {
       CastRowsNarrow<F>(x, seg == 32 ? 0 : 2, m, base, q, stride);
       return;
     }
   }
   EachSegment(x.rows, x.cols, seg, m, [&](int64_t r, int64_t c, int64_t n, const float *one) {
-    if (c == 0) Ahead(x, r, x.cols * Size<T>());
+    if (c == 0) Ahead(x, r);
     CastLine<T, F, false, kTame>(Line(x, r) + c * Size<T>(), n, one, limit, q + r * stride + c);
   });
 }
@@ -114,16 +127,19 @@ void CastRows(const Tile &x, int32_t dtype, Range range, int64_t seg, const floa
 template <int32_t T, class F, bool kTame>
 void CastColsAs(const Tile &x, int32_t limit, int64_t group, const float *m, uint8_t *q, int64_t stride) {
   if constexpr (T == num::kBF16 && kTame) {
-    int16_t base[kTileElements / 32];
+    int16_t base[kWideElements / 32];
     const int64_t n = Pieces(x.rows, group) * x.cols;
-    if (n <= kTileElements / 32 && AllNarrow<F>(m, n, base)) {
-      EachGroup(x.rows, x.cols, group, m, [&](int64_t r, const float *paired) {
-        CastLineNarrow<F, true>(Line(x, r), x.cols, paired, base + r / group * x.cols, q + r * stride);
-      });
+    if (n <= kWideElements / 32 && AllNarrow<F>(m, n, base)) {
+      for (int64_t r = 0; r < x.rows; ++r) {
+        Ahead(x, r);
+        const int64_t first = r / group * x.cols;
+        CastLineNarrow<F, true>(Line(x, r), x.cols, m + first, base + first, q + r * stride);
+      }
       return;
     }
   }
   EachGroup(x.rows, x.cols, group, m, [&](int64_t r, const float *paired) {
+    Ahead(x, r);
     CastLine<T, F, true, kTame>(Line(x, r), x.cols, paired, limit, q + r * stride);
   });
 }

@@ -22,8 +22,10 @@ namespace HWY_NAMESPACE {
 HWY_INLINE const char *Line(const Tile &t, int64_t r) { return static_cast<const char *>(t.data) + r * t.stride; }
 HWY_INLINE int64_t Pieces(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
-HWY_INLINE void Ahead(const Tile &x, int64_t r, int64_t bytes) {
-  for (int64_t i = 0; i < x.ahead; i += 64) hwy::Prefetch(Line(x, r) + bytes + i);
+HWY_INLINE void Ahead(const Tile &x, int64_t r) {
+  if (r >= x.ahead_rows) return;
+  const char *p = x.ahead + r * x.ahead_stride;
+  for (int64_t i = 0; i < x.ahead_bytes; i += 64) hwy::Prefetch(p + i);
 }
 
 // f(integral_constant<dtype>)
@@ -62,7 +64,7 @@ HWY_INLINE Pair Factor(const float *m, int64_t i) {
 
 // Column multipliers in the order of pairs: of each 2 Lanes() the even ones first; the last block is filled up.
 struct Paired {
-  HWY_ALIGN float m[kTileElements / kTile + 2 * HWY_MAX_BYTES];
+  HWY_ALIGN float m[kWideElements / kTile + 2 * HWY_MAX_BYTES];
   Paired(const float *from, int64_t cols) {
     const int64_t lanes = Lanes();
     for (int64_t i = 0; i < cols; i += 2 * lanes)
@@ -118,16 +120,20 @@ void Transpose(const uint8_t *src, int64_t src_stride, int64_t rows, int64_t col
 
 void CopyOut(const void *src, int64_t src_stride, int64_t rows, int64_t bytes, void *dst, int64_t dst_stride,
              bool stream) {
+  const hn::CappedTag<uint8_t, 64> wide;  // whole lines leave the core at once
   const hn::CappedTag<uint8_t, 16> d;
+  const int64_t step = static_cast<int64_t>(hn::Lanes(wide));
   for (int64_t r = 0; r < rows; ++r) {
     const uint8_t *from = static_cast<const uint8_t *>(src) + r * src_stride;
     uint8_t *to = static_cast<uint8_t *>(dst) + r * dst_stride;
     int64_t i = 0;
-    if (stream && reinterpret_cast<uintptr_t>(to) % 16 == 0)
+    if (stream && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+      if (reinterpret_cast<uintptr_t>(to) % 64 == 0)
+        for (; i + step <= bytes; i += step) hn::Stream(hn::LoadU(wide, from + i), wide, to + i);
       for (; i + 16 <= bytes; i += 16) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+    }
     std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
   }
-  if (stream) hwy::FlushStream();
 }
 
 }  // namespace HWY_NAMESPACE

@@ -58,14 +58,14 @@ QuantizeRun::QuantizeRun(const ops::Quantize &q) : q_(q), ops_(tile_ops()), dbia
             row_.dtype == col_.dtype && row_.rule == col_.rule;
   square_ = col_.on || q.source.scaling || q.dbias.data || (row_.on && row_.tile_rows() > 1);
   stream_ = rows_ * cols_ >= kStreamFrom;
-  tile_rows_ = square_ ? kTile : 8;
-  tile_cols_ = kTileElements / tile_rows_;
-  bands_ = ceil_div(rows_, tile_rows_);
-  strips_ = ceil_div(cols_, tile_cols_);
+  elements_ = !q.source.scaling && num::element_size(q.x.dtype) == 2 ? kWideElements : kTileElements;
+  feeds_ = square_ && !q.source.scaling && is_plain(q.x);
+  const bool row_walk = row_.on && !row_.global, both = row_.on && col_.on && !mirror_;
+  phases_ = (row_walk ? 1 : 0) + (both ? 2 : 1);
   bytes_ = 0;
   if (row_.on && row_.global) bytes_ += piece(row_.entries);
   if (col_.on && col_.global && !mirror_) bytes_ += piece(col_.entries);
-  if (q.dbias.data && !q.amax_only) bytes_ += piece(bands_ * cols_);
+  if (q.dbias.data && !q.amax_only) bytes_ += piece(ceil_div(rows_, num::kDbiasChunk) * cols_);
 }
 
 void QuantizeRun::carve() {
@@ -77,7 +77,7 @@ void QuantizeRun::carve() {
   };
   if (row_.on && row_.global) row_.table = take(row_.entries);
   if (col_.on && col_.global && !mirror_) col_.table = take(col_.entries);
-  if (q_.dbias.data && !q_.amax_only) dbias_ = take(bands_ * cols_);
+  if (q_.dbias.data && !q_.amax_only) dbias_ = take(ceil_div(rows_, num::kDbiasChunk) * cols_);
 }
 
 bool QuantizeRun::wants_amax_pass(const SideRun &s) const {
@@ -88,12 +88,17 @@ bool QuantizeRun::wants_amax_pass(const SideRun &s) const {
 void QuantizeRun::run(const Parallel &parallel) {
   carve();
   const int64_t work = rows_ * cols_;
-  if (wants_amax_pass(row_) || (!mirror_ && wants_amax_pass(col_))) {
+  const Grid tiles = square_ ? grid(kTile, elements_) : grid(8, kTileElements);
+  const bool row_pass = wants_amax_pass(row_), col_pass = !mirror_ && wants_amax_pass(col_);
+  if (row_pass || col_pass) {
     if (row_.on && row_.global) std::fill(row_.table, row_.table + row_.entries, 0.0f);
     if (col_.on && col_.global && !mirror_) std::fill(col_.table, col_.table + col_.entries, 0.0f);
-    for_each(parallel, parts(), work, [&](int64_t i) {
+    // amaxes that reach beyond a tile are taken along what is longest in memory
+    const bool lines = (!row_pass || row_.global) && (!col_pass || col_.global);
+    const Grid parts = !lines ? tiles : col_pass ? grid(32, elements_) : grid(8, kTileElements);
+    for_ranges(parallel, parts.parts(), work, [&](int64_t begin, int64_t end) {
       TileScratch scratch;
-      amax_part(part(i, 1, scratch), scratch);
+      for (int64_t i = begin; i < end; ++i) amax_part(part(parts, i, nullptr, scratch.x[0]), scratch);
     });
   }
   if (row_.on && row_.global) finish_table(row_, parallel);
@@ -101,42 +106,50 @@ void QuantizeRun::run(const Parallel &parallel) {
   if (q_.amax_only) return;
   if (row_.on) zero_padding(row_.s->side.scale);
   if (col_.on) zero_padding(col_.s->side.scale);
-  auto reads_of = [](const SideRun &s) { return s.on ? s.global ? 1 : 2 : 0; };
-  const int reads = reads_of(row_) + (mirror_ ? 0 : reads_of(col_));
-  for_each(parallel, parts(), work, [&](int64_t i) {
+  for_ranges(parallel, tiles.parts(), work, [&](int64_t begin, int64_t end) {
     TileScratch scratch;
-    cast_part(part(i, reads, scratch), scratch);
+    Feed feed;
+    if (begin < end) aim(tiles, begin, feed, scratch.x[0]);
+    for (int64_t i = begin; i < end; ++i) {
+      const Part p = part(tiles, i, &feed, scratch.x[(i - begin) % 2]);
+      if (i + 1 < end) aim(tiles, i + 1, feed, scratch.x[(i + 1 - begin) % 2]);
+      cast_part(p, feed, scratch);
+    }
   });
   if (q_.dbias.data) column_sums(parallel);
 }
 
-QuantizeRun::Part QuantizeRun::part(int64_t index, int reads, TileScratch &scratch) const {
+void QuantizeRun::aim(const Grid &grid, int64_t index, Feed &feed, char *x) const {
+  if (!feeds_) return;
+  const int64_t row = index / grid.strips * grid.rows, col = index % grid.strips * grid.cols;
+  const int64_t rows = std::min(grid.rows, rows_ - row), cols = std::min(grid.cols, cols_ - col);
+  feed.aim(Tile{element(q_.x, row, col), q_.x.dtype, row_bytes(q_.x), rows, cols}, x,
+           cols * num::element_size(q_.x.dtype), phases_);
+}
+
+// feed: was aimed at this tile; NULL: read it where it lies, if that can be
+QuantizeRun::Part QuantizeRun::part(const Grid &grid, int64_t index, Feed *feed, char *to) const {
   // strips innermost: neighbours read neighbouring memory
-  Part p{index / strips_ * tile_rows_, index % strips_ * tile_cols_, {}};
-  const int64_t rows = std::min(tile_rows_, rows_ - p.row), cols = std::min(tile_cols_, cols_ - p.col);
+  Part p{index / grid.strips * grid.rows, index % grid.strips * grid.cols, {}};
+  const int64_t rows = std::min(grid.rows, rows_ - p.row), cols = std::min(grid.cols, cols_ - p.col);
   if (q_.source.scaling) {
-    decode_part(ops_, q_.source, q_.source_is_col, p.row, p.col, rows, cols, num::kF32, scratch.x, cols * 4,
-                scratch.codes);
-    p.x = Tile{scratch.x, num::kF32, cols * 4, rows, cols};
+    uint8_t codes[kTileElements];
+    decode_part(ops_, q_.source, q_.source_is_col, p.row, p.col, rows, cols, num::kF32, to, cols * 4, codes);
+    p.x = Tile{to, num::kF32, cols * 4, rows, cols};
     return p;
   }
   const ops::Matrix &x = q_.x;
-  if (is_plain(x)) {
+  if (feed && feeds_) {
+    p.x = feed->take();
+  } else if (is_plain(x)) {
     p.x = Tile{element(x, p.row, p.col), x.dtype, row_bytes(x), rows, cols};
-    const int64_t bytes = cols * num::element_size(x.dtype);
-    if (reads > 2) {  // rows far apart fall into a few sets of the caches, and would not stay there
-      ops_.copy_out(p.x.data, p.x.stride, rows, bytes, scratch.x, bytes, false);
-      p.x = Tile{scratch.x, x.dtype, bytes, rows, cols};
-    } else if (square_) {
-      p.x.ahead = bytes;
-    }
   } else {
-    gather(x, p.row, p.col, rows, cols, scratch.x, cols);
-    p.x = Tile{scratch.x, x.dtype, cols * num::element_size(x.dtype), rows, cols};
+    gather(x, p.row, p.col, rows, cols, to, cols);
+    p.x = Tile{to, x.dtype, cols * num::element_size(x.dtype), rows, cols};
   }
   if (q_.round_bf16 && x.dtype == num::kF32) {  // in place is safe: writes trail reads
-    ops_.convert(p.x, 1.0f, num::kBF16, scratch.x, cols * 2);
-    p.x = Tile{scratch.x, num::kBF16, cols * 2, rows, cols};
+    ops_.convert(p.x, 1.0f, num::kBF16, to, cols * 2);
+    p.x = Tile{to, num::kBF16, cols * 2, rows, cols};
   }
   return p;
 }
@@ -177,10 +190,10 @@ float QuantizeRun::finish(const SideRun &s, int64_t i, int64_t j, float amax) co
 
 void QuantizeRun::column_sums(const Parallel &parallel) const {
   constexpr int64_t kChunk = 1024;
-  for_each(parallel, ceil_div(cols_, kChunk), bands_ * cols_, [&](int64_t chunk) {
+  for_each(parallel, ceil_div(cols_, kChunk), ceil_div(rows_, num::kDbiasChunk) * cols_, [&](int64_t chunk) {
     const int64_t begin = chunk * kChunk, end = std::min(cols_, begin + kChunk);
     double sums[kChunk] = {};
-    for (int64_t b = 0; b < bands_; ++b)
+    for (int64_t b = 0; b < ceil_div(rows_, num::kDbiasChunk); ++b)
       for (int64_t c = begin; c < end; ++c) sums[c - begin] = num::dbias_join(sums[c - begin], dbias_[b * cols_ + c]);
     float *out = static_cast<float *>(q_.dbias.data);
     for (int64_t c = begin; c < end; ++c) {

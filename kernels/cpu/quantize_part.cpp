@@ -21,32 +21,34 @@ float largest(const float *a, int64_t n) { return n ? *std::max_element(a, a + n
 
 }  // namespace
 
-void QuantizeRun::amax_part(const Part &p, TileScratch &scratch) const {
-  if (wants_amax_pass(row_)) amax_side(row_, p, scratch);
-  if (!mirror_ && wants_amax_pass(col_)) amax_side(col_, p, scratch);
+void QuantizeRun::raise(const SideRun &s, const Part &p, const float *amax) const {
+  if (s.scaling == num::kTensor) return atomic_max(s.table, largest(amax, p.x.rows));
+  const int64_t n = s.is_col ? p.x.cols : p.x.rows;
+  float *table = s.table + (s.is_col ? p.col : p.row);
+  for (int64_t i = 0; i < n; ++i) atomic_max(table + i, amax[i]);
 }
 
-void QuantizeRun::amax_side(const SideRun &s, const Part &p, TileScratch &scratch) const {
-  int64_t unused;
-  bool finite;
-  if (!s.global) {  // amax only
-    if (s.along_rows()) {
-      row_multipliers(s, p, &unused, &finite, scratch);
-    } else {
-      col_multipliers(s, p, &unused, &finite, scratch);
-    }
-    return;
-  }
-  if (s.along_rows()) {
-    finite = ops_.amax_rows(p.x, p.x.cols, scratch.amax);
-    if (s.scaling == num::kTensor) {
-      atomic_max(s.table, largest(scratch.amax, p.x.rows));
-    } else {
-      for (int64_t r = 0; r < p.x.rows; ++r) atomic_max(s.table + p.row + r, scratch.amax[r]);
-    }
+void QuantizeRun::amax_part(const Part &p, TileScratch &scratch) const {
+  const bool row = wants_amax_pass(row_), col = !mirror_ && wants_amax_pass(col_);
+  const int64_t rows = p.x.rows, cols = p.x.cols;
+  Feed none;
+  bool finite = true;
+  if (row && !row_.global) multipliers(row_, p, false, true, none, scratch.row);
+  if (col && !col_.global) multipliers(col_, p, false, true, none, scratch.col);
+  if (row && col && row_.global && col_.global && !col_.along_rows()) {
+    finite = ops_.amax_both(p.x, cols, rows, scratch.row.amax, scratch.col.amax);
+    raise(row_, p, scratch.row.amax);
+    raise(col_, p, scratch.col.amax);
   } else {
-    finite = ops_.amax_cols(p.x, p.x.rows, scratch.amax);
-    for (int64_t c = 0; c < p.x.cols; ++c) atomic_max(s.table + p.col + c, scratch.amax[c]);
+    if (row && row_.global) {
+      finite = ops_.amax_rows(p.x, cols, scratch.row.amax);
+      raise(row_, p, scratch.row.amax);
+    }
+    if (col && col_.global) {
+      finite &=
+          col_.along_rows() ? ops_.amax_rows(p.x, cols, scratch.col.amax) : ops_.amax_cols(p.x, rows, scratch.col.amax);
+      raise(col_, p, scratch.col.amax);
+    }
   }
   if (!finite) finite_.store(false, std::memory_order_relaxed);
 }
@@ -57,47 +59,49 @@ Range QuantizeRun::range(const SideRun &s, bool finite) const {
   return finite && !given && s.rule != num::kRuleE8m0Floor ? Range::kTame : Range::kSaturate;
 }
 
-const float *QuantizeRun::row_multipliers(const SideRun &s, const Part &p, int64_t *seg, bool *finite,
-                                          TileScratch &scratch) const {
+QuantizeRun::Cast QuantizeRun::multipliers(const SideRun &s, const Part &p, bool amaxes, bool finite, Feed &feed,
+                                           Lines &lines) const {
   const int64_t rows = p.x.rows, cols = p.x.cols;
+  Cast c{&s, s.along_rows(), 0, lines.m, Range::kSaturate};
   if (s.global) {
-    *seg = cols;
-    *finite = finite_.load(std::memory_order_relaxed);
-    if (s.scaling == num::kRow) return s.table + p.row;
-    std::fill(scratch.m, scratch.m + rows, s.table[0]);
-    return scratch.m;
-  }
-  *seg = s.tile_cols();
-  const int64_t segs = ceil_div(cols, *seg), height = s.tile_rows();
-  *finite = ops_.amax_rows(p.x, *seg, scratch.amax);
-  if (height == 1) {
-    finish_lines(s, p.row, p.col / *seg, rows, segs, scratch.amax, scratch.m);
-    return scratch.m;
-  }
-  for (int64_t r0 = 0; r0 < rows; r0 += height) {
-    const int64_t end = std::min(rows, r0 + height);
-    for (int64_t k = 0; k < segs; ++k) {
-      float amax = scratch.amax[r0 * segs + k];
-      for (int64_t r = r0 + 1; r < end; ++r) amax = std::max(amax, scratch.amax[r * segs + k]);
-      const float m = finish(s, (p.row + r0) / height, p.col / *seg + k, amax);
-      for (int64_t r = r0; r < end; ++r) scratch.m[r * segs + k] = m;
+    finite = finite_.load(std::memory_order_relaxed);
+    c.run = c.by_row ? cols : rows;
+    if (s.scaling == num::kRow) {
+      c.m = s.table + (c.by_row ? p.row : p.col);
+    } else {
+      std::fill(lines.m, lines.m + rows, s.table[0]);
+    }
+  } else {
+    c.run = c.by_row ? s.tile_cols() : s.tile_rows();
+    if (!amaxes) {
+      Tile x = p.x;
+      feed.attach(x);
+      finite = c.by_row ? ops_.amax_rows(x, c.run, lines.amax) : ops_.amax_cols(x, c.run, lines.amax);
+    }
+    const int64_t segs = ceil_div(cols, c.run);
+    if (!c.by_row) {
+      finish_lines(s, p.row / c.run, p.col, ceil_div(rows, c.run), cols, lines.amax, lines.m);
+    } else if (s.tile_rows() == 1) {
+      finish_lines(s, p.row, p.col / c.run, rows, segs, lines.amax, lines.m);
+    } else {
+      finish_squares(s, p, segs, lines);
     }
   }
-  return scratch.m;
+  c.range = range(s, finite);
+  return c;
 }
 
-const float *QuantizeRun::col_multipliers(const SideRun &s, const Part &p, int64_t *group, bool *finite,
-                                          TileScratch &scratch) const {
-  const int64_t rows = p.x.rows, cols = p.x.cols;
-  if (s.global) {  // ROW
-    *group = rows;
-    *finite = finite_.load(std::memory_order_relaxed);
-    return s.table + p.col;
+void QuantizeRun::finish_squares(const SideRun &s, const Part &p, int64_t segs, Lines &lines) const {
+  const int64_t height = s.tile_rows(), first = p.col / s.tile_cols();
+  for (int64_t r0 = 0; r0 < p.x.rows; r0 += height) {
+    const int64_t end = std::min(p.x.rows, r0 + height);
+    for (int64_t k = 0; k < segs; ++k) {
+      float amax = lines.amax[r0 * segs + k];
+      for (int64_t r = r0 + 1; r < end; ++r) amax = std::max(amax, lines.amax[r * segs + k]);
+      const float m = finish(s, (p.row + r0) / height, first + k, amax);
+      for (int64_t r = r0; r < end; ++r) lines.m[r * segs + k] = m;
+    }
   }
-  *group = s.tile_rows();
-  *finite = ops_.amax_cols(p.x, *group, scratch.amax);
-  finish_lines(s, p.row / *group, p.col, ceil_div(rows, *group), cols, scratch.amax, scratch.m);
-  return scratch.m;
 }
 
 // Tiles (i .. i + lines, j .. j + n) of x. The usual case without the questions that `finish` asks of each.
@@ -120,11 +124,11 @@ void QuantizeRun::finish_lines(const SideRun &s, int64_t i, int64_t j, int64_t l
     }
   };
   if (v.dtype == num::kF32) {
-    float inverse[kTileElements / 32 + kTile];
+    float inverse[kLines];
     ops_.scales(s.dtype, s.rule, q_.amax_floor, amax, lines * n, m, inverse, nullptr);
     put(static_cast<float *>(v.data) + first, inverse);
   } else {
-    uint8_t codes[kTileElements / 32 + kTile];
+    uint8_t codes[kLines];
     ops_.scales(s.dtype, s.rule, q_.amax_floor, amax, lines * n, m, nullptr, codes);
     put(static_cast<uint8_t *>(v.data) + first, codes);
   }
@@ -138,45 +142,85 @@ void QuantizeRun::add_stats(const SideRun &s, const uint64_t *stats) const {
 }
 
 void QuantizeRun::put(const ops::Matrix &out, int64_t row, int64_t col, int64_t rows, int64_t cols,
-                      const uint8_t *codes) const {
+                      const uint8_t *codes, int64_t stride) const {
   if (is_plain(out)) {
-    ops_.copy_out(codes, cols, rows, cols, element(out, row, col), row_bytes(out), stream_);
+    ops_.copy_out(codes, stride, rows, cols, element(out, row, col), row_bytes(out), stream_);
   } else {
-    scatter(out, row, col, rows, cols, codes, cols);
+    scatter(out, row, col, rows, cols, codes, stride);
   }
 }
 
-void QuantizeRun::cast_side(const SideRun &s, const Part &p, TileScratch &scratch) const {
+// Rows [row, row + rows) of the tile; for a column side they start a group or lie in one.
+void QuantizeRun::cast(const Cast &c, const Part &p, int64_t row, int64_t rows, Feed &feed, uint8_t *codes) const {
+  const int64_t cols = p.x.cols;
+  Tile x{static_cast<const char *>(p.x.data) + row * p.x.stride, p.x.dtype, p.x.stride, rows, cols};
+  feed.attach(x);
+  if (c.by_row) {
+    ops_.cast_rows(x, c.side->dtype, c.range, c.run, c.m + row * ceil_div(cols, c.run), codes, cols);
+  } else {
+    ops_.cast_cols(x, c.side->dtype, c.range, c.run, c.m + row / c.run * cols, codes, cols);
+  }
+}
+
+void QuantizeRun::count(const Cast &c, const Part &p) const {
+  if (!c.side->s->stats.data && !(mirror_ && col_.s->stats.data)) return;
+  uint64_t stats[num::kStats] = {};
+  (c.by_row ? ops_.count_rows : ops_.count_cols)(p.x, c.side->dtype, c.run, c.m, stats);
+  add_stats(*c.side, stats);
+  if (mirror_) add_stats(col_, stats);
+}
+
+// Columns [begin, end) of the tile's codes.
+void QuantizeRun::put_columns(const Part &p, int64_t begin, int64_t end, TileScratch &scratch) const {
+  constexpr int64_t kStep = kTileElements / kTile;
   const int64_t rows = p.x.rows, cols = p.x.cols;
-  const bool by_row = s.along_rows();
-  int64_t run;
-  bool finite;
-  const float *m =
-      by_row ? row_multipliers(s, p, &run, &finite, scratch) : col_multipliers(s, p, &run, &finite, scratch);
-  // codes are made compact: rows of the outputs may all fall into the same few sets of a cache
-  if (by_row) {
-    ops_.cast_rows(p.x, s.dtype, range(s, finite), run, m, scratch.codes, cols);
-  } else {
-    ops_.cast_cols(p.x, s.dtype, range(s, finite), run, m, scratch.codes, cols);
+  for (int64_t c = begin; c < end; c += kStep) {
+    const int64_t n = std::min(kStep, end - c);
+    ops_.transpose(scratch.codes + c, cols, rows, n, scratch.slice, rows);
+    put(col_.s->side.codes, p.col + c, p.row, n, rows, scratch.slice, rows);
   }
-  if (s.s->stats.data || (mirror_ && col_.s->stats.data)) {
-    uint64_t stats[num::kStats] = {};
-    (by_row ? ops_.count_rows : ops_.count_cols)(p.x, s.dtype, run, m, stats);
-    add_stats(s, stats);
-    if (mirror_) add_stats(col_, stats);
-  }
-  if (!s.is_col) put(s.s->side.codes, p.row, p.col, rows, cols, scratch.codes);
-  if (!s.is_col && !mirror_) return;
-  ops_.transpose(scratch.codes, cols, rows, cols, scratch.other, rows);
-  put(col_.s->side.codes, p.col, p.row, cols, rows, scratch.other);
 }
 
-void QuantizeRun::cast_part(const Part &p, TileScratch &scratch) const {
-  if (row_.on) cast_side(row_, p, scratch);
-  if (col_.on && !mirror_) cast_side(col_, p, scratch);
+// Codes go out a few rows or columns at a time: what is stored past the caches drains while the next are made.
+void QuantizeRun::cast_part(const Part &p, Feed &feed, TileScratch &scratch) const {
+  const int64_t rows = p.x.rows, cols = p.x.cols;
+  const bool apart = col_.on && !mirror_;
+  bool amaxes = false, finite = true;
+  if (row_.on && !row_.global) feed.next_phase();
+  if (row_.on && apart && !row_.global && !col_.global && row_.tile_rows() == 1 && !col_.along_rows()) {
+    Tile x = p.x;
+    feed.attach(x);
+    finite = ops_.amax_both(x, row_.tile_cols(), col_.tile_rows(), scratch.row.amax, scratch.col.amax);
+    amaxes = true;
+  }
+  if (apart) {
+    const Cast c = multipliers(col_, p, amaxes, finite, feed, scratch.col);
+    count(c, p);
+    feed.next_phase();
+    for (int64_t r = 0; r < rows; r += 32)
+      cast(c, p, r, std::min<int64_t>(32, rows - r), feed, scratch.codes + r * cols);
+  }
+  int64_t columns = 0;  // that are out
+  if (row_.on) {
+    const Cast c = multipliers(row_, p, amaxes, finite, feed, scratch.row);
+    count(c, p);
+    feed.next_phase();
+    for (int64_t r = 0; r < rows; r += 8) {
+      const int64_t n = std::min<int64_t>(8, rows - r);
+      uint8_t *codes = mirror_ ? scratch.codes + r * cols : scratch.slice;
+      cast(c, p, r, n, feed, codes);
+      put(row_.s->side.codes, p.row + r, p.col, n, cols, codes, cols);
+      if (apart) {
+        const int64_t until = (r + n) * cols / rows / 16 * 16;
+        put_columns(p, columns, until, scratch);
+        columns = until;
+      }
+    }
+  }
+  if (col_.on) put_columns(p, columns, cols, scratch);
   if (dbias_) {
     float *sums = dbias_ + p.row / num::kDbiasChunk * cols_ + p.col;
-    std::fill(sums, sums + p.x.cols, 0.0f);
+    std::fill(sums, sums + cols, 0.0f);
     ops_.add_cols(p.x, sums);
   }
 }

@@ -11,7 +11,9 @@ struct Tile {
   const void *data;
   int32_t dtype;
   int64_t stride, rows, cols;
-  int64_t ahead = 0;  // bytes to prefetch beyond each row's end: the next tile's
+  // to prefetch while row r is walked: a piece of what is needed next
+  const char *ahead = nullptr;
+  int64_t ahead_stride = 0, ahead_bytes = 0, ahead_rows = 0;
 };
 
 // What is known of x * m. kTame: nothing is NaN or Inf, nothing rounds beyond the format's largest value.
@@ -24,6 +26,7 @@ struct TileOps {
   // [rows][segs] and [groups][cols], overwritten; true when all elements are finite
   bool (*amax_rows)(const Tile &x, int64_t seg, float *amax);
   bool (*amax_cols)(const Tile &x, int64_t group, float *amax);
+  bool (*amax_both)(const Tile &x, int64_t seg, int64_t group, float *rows, float *cols);  // both in one walk
   // amaxes to multipliers and to what is stored (null: not wanted), by a rule of numerics/scale.h
   void (*scales)(int32_t dtype, int32_t rule, float floor, const float *amax, int64_t n, float *m, float *inverse,
                  uint8_t *codes);
@@ -35,7 +38,7 @@ struct TileOps {
   void (*add_cols)(const Tile &x, float *sums);  // sums[c] += x[0][c], then x[1][c], ...
   void (*transpose)(const uint8_t *src, int64_t src_stride, int64_t rows, int64_t cols, uint8_t *dst,
                     int64_t dst_stride);
-  // rows of `bytes`; stream: past the caches, for what is not read again soon. Visible to all when it returns.
+  // rows of `bytes`; stream: past the caches, for what is not read again soon; others see it after streams_done()
   void (*copy_out)(const void *src, int64_t src_stride, int64_t rows, int64_t bytes, void *dst, int64_t dst_stride,
                    bool stream);
   // values -> out (F32, F16, BF16): RN32(x * m), then the output's rounding
@@ -50,6 +53,7 @@ const TileOps *plain_ops();  // no SIMD: the definition
 
 constexpr int64_t kStreamFrom = int64_t{1} << 25;  // bytes of a call's outputs beyond which they don't stay in caches
 constexpr int64_t kTile = 128;                     // rows and columns of the square tile
-constexpr int64_t kTileElements = kTile * kTile;   // of any tile
+constexpr int64_t kTileElements = kTile * kTile;   // of any tile of F32
+constexpr int64_t kWideElements = 2 * kTileElements;  // of any tile
 
 }  // namespace fp8::cpu

@@ -48,6 +48,11 @@ bool amax_cols(const Tile &x, int64_t group, float *amax) {
   return finite;
 }
 
+bool amax_both(const Tile &x, int64_t seg, int64_t group, float *rows, float *cols) {
+  const bool finite = amax_rows(x, seg, rows);
+  return amax_cols(x, group, cols) && finite;
+}
+
 void scales(int32_t dtype, int32_t rule, float floor, const float *amax, int64_t n, float *m, float *inverse,
             uint8_t *codes) {
   for (int64_t i = 0; i < n; ++i) {
@@ -120,8 +125,8 @@ void decode_cols(const Tile &q, int64_t group, const float *s, int32_t dtype, vo
 }  // namespace
 
 const TileOps *plain_ops() {
-  static const TileOps ops = {"plain",    amax_rows, amax_cols, scales,   cast_rows, cast_cols,   count_rows,
-                              count_cols, add_cols,  transpose, copy_out, convert,   decode_rows, decode_cols};
+  static const TileOps ops = {"plain",    amax_rows, amax_cols, amax_both, scales,  cast_rows,   cast_cols,  count_rows,
+                              count_cols, add_cols,  transpose, copy_out,  convert, decode_rows, decode_cols};
   return &ops;
 }
 

@@ -45,8 +45,8 @@ constexpr const char *kName = "baseline";
 #endif
 
 const TileOps *Table() {
-  static const TileOps ops = {kName,     AmaxRows, AmaxCols,  Scales,  CastRows, CastCols,   CountRows,
-                              CountCols, AddCols,  Transpose, CopyOut, Convert,  DecodeRows, DecodeCols};
+  static const TileOps ops = {kName,     AmaxRows, AmaxCols,  AmaxBoth, Scales,  CastRows,   CastCols,  CountRows,
+                              CountCols, AddCols,  Transpose, CopyOut,  Convert, DecodeRows, DecodeCols};
   return &ops;
 }
 

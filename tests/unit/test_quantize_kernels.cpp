@@ -20,7 +20,7 @@ const Mode kModes[] = {
     {num::kRow, num::kRulePow2},       {num::k1x128, num::kRuleFp32},   {num::k1x128, num::kRulePow2},
     {num::k128x128, num::kRuleFp32},   {num::k128x128, num::kRulePow2}, {num::k1x32, num::kRuleE8m0},
     {num::k1x32, num::kRuleE8m0Floor}, {num::k32x32, num::kRuleE8m0}};
-const int64_t kShapes[][2] = {{1, 1}, {3, 130}, {129, 33}, {130, 257}, {12, 2050}, {258, 96}};
+const int64_t kShapes[][2] = {{1, 1}, {3, 130}, {129, 33}, {130, 257}, {12, 2050}, {258, 96}, {136, 288}};
 
 // One side's memory; scales in native strides where `native`, else compact.
 struct SideMemory {
