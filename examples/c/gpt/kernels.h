@@ -66,6 +66,9 @@ typedef struct Kernels {
                         float *losses, bf16 *dlogits);
   void (*square_sum)(const Device *d, int64_t count, const float *values, double *sum /* [1] */);
   void (*adamw)(const Device *d, const AdamArgs *args);
+  /* own[i] += those of the other ranks, in rank order; parts [ranks, stride], of which row `rank` is not read */
+  void (*sum_ranks)(const Device *d, int64_t count, int ranks, int rank, const float *parts, int64_t stride,
+                    float *own);
   void (*amplify)(const Device *d, int64_t rows, int64_t dim, float factor,
                   bf16 *values); /* plants outliers, see faults.h */
 } Kernels;

@@ -21,5 +21,6 @@ void cpu_cross_entropy(const Device *d, int64_t rows, const bf16 *logits, const 
                        float *losses, bf16 *dlogits);
 void cpu_square_sum(const Device *d, int64_t count, const float *values, double *sum);
 void cpu_adamw(const Device *d, const AdamArgs *args);
+void cpu_sum_ranks(const Device *d, int64_t count, int ranks, int rank, const float *parts, int64_t stride, float *own);
 void cpu_amplify(const Device *d, int64_t rows, int64_t dim, float factor, bf16 *values);
 #endif

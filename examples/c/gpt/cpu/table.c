@@ -14,5 +14,6 @@ const Kernels kernels_cpu = {
     .cross_entropy = cpu_cross_entropy,
     .square_sum = cpu_square_sum,
     .adamw = cpu_adamw,
+    .sum_ranks = cpu_sum_ranks,
     .amplify = cpu_amplify,
 };

@@ -23,6 +23,8 @@ void cuda_cross_entropy(const Device *d, int64_t rows, const bf16 *logits, const
                         float *losses, bf16 *dlogits);
 void cuda_square_sum(const Device *d, int64_t count, const float *values, double *sum);
 void cuda_adamw(const Device *d, const AdamArgs *args);
+void cuda_sum_ranks(const Device *d, int64_t count, int ranks, int rank, const float *parts, int64_t stride,
+                    float *own);
 void cuda_amplify(const Device *d, int64_t rows, int64_t dim, float factor, bf16 *values);
 
 /* What each of them puts into Device.scratch. */

@@ -42,6 +42,15 @@ __global__ void __launch_bounds__(kThreads) update(Update u) {
   a.grad[i] = 0.0f;
 }
 
+__global__ void __launch_bounds__(kThreads)
+    add_ranks(int64_t count, int ranks, int rank, const float *parts, int64_t stride, float *own) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= count) return;
+  float sum = 0.0f;  // in rank order, whoever sums
+  for (int r = 0; r < ranks; ++r) sum += r == rank ? own[i] : parts[r * stride + i];
+  own[i] = sum;
+}
+
 }  // namespace
 }  // namespace gpt
 
@@ -63,4 +72,10 @@ void cuda_adamw(const Device *d, const AdamArgs *args) {
   const float correction2 = 1.0f - powf(args->beta2, static_cast<float>(args->step));
   launch(d, blocks_of(args->end - args->begin, kThreads), kThreads, update,
          Update{*args, args->rate / correction1, 1.0f / correction2});
+}
+
+void cuda_sum_ranks(const Device *d, int64_t count, int ranks, int rank, const float *parts, int64_t stride,
+                    float *own) {
+  using namespace gpt;
+  launch(d, blocks_of(count, kThreads), kThreads, add_ranks, count, ranks, rank, parts, stride, own);
 }

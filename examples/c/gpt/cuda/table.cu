@@ -14,5 +14,5 @@ uint64_t scratch_bytes(const Shape *s, int) {  // kernels follow one another on 
 const Kernels kernels_cuda = {
     scratch_bytes,      cuda_embed,     cuda_embed_backward,     cuda_norm,          cuda_norm_backward, cuda_gelu,
     cuda_gelu_backward, cuda_attention, cuda_attention_backward, cuda_cross_entropy, cuda_square_sum,    cuda_adamw,
-    cuda_amplify,
+    cuda_sum_ranks,     cuda_amplify,
 };

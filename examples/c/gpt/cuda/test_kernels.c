@@ -325,6 +325,9 @@ static void run_squares(Test *t, Both *const *arrays) {
   for (int64_t i = 0; i < adam_count && !t->timing; ++i) exact += (double)x[i] * x[i];
   REQUIRE(t->timing || fabs(sum - exact) <= 1e-12 * exact, "the sum of squares is %.17g, not %.17g", sum, exact);
 }
+static void run_sum(Test *t, Both *const *arrays) { /* of three ranks, this is the second */
+  cuda_sum_ranks(&t->cuda, adam_count / 3, 3, 1, DEVICE(0), adam_count / 3, DEVICE(3));
+}
 
 static void check_optimizer(Test *t) {
   adam_count = t->timing ? 20000001 : 7001;
@@ -340,6 +343,11 @@ static void check_optimizer(Test *t) {
   float *grad = download(t, arrays[1]);
   for (int64_t i = 0; i < adam_count; ++i) REQUIRE(grad[i] == 0.0f, "the gradient is not cleared for the next step");
   free(grad);
+  for (int i = 0; i < t->count; ++i) upload(t, &t->arrays[i]);
+  begin(t, "sum of ranks");
+  repeat(t, run_sum, arrays, arrays[3], 4.0 * (double)adam_count, 0.0);
+  cpu_sum_ranks(&t->cpu, adam_count / 3, 3, 1, HOST(0), adam_count / 3, HOST(3));
+  same(t, "sums", arrays[3], 1, 1e-30); /* in the same order: the same bits */
   ((float *)arrays[1]->host)[adam_count - 1] = 3.0f;
   upload(t, arrays[1]);
   begin(t, "square sum");

@@ -7,7 +7,7 @@
 /* Written beside `path`, flushed, then renamed over it: whoever is killed at any time leaves the old file or the new
  * one. kill_at: a planted fault, the process kills itself when so many bytes are written, at the latest before
  * renaming; -1 = none. */
-void checkpoint_write(const Sharded *sharded, const char *path, int64_t steps, int64_t kill_at);
+void checkpoint_write(Sharded *sharded, const char *path, int64_t steps, int64_t kill_at);
 /* Fails, by name, on a file of another model, recipe or schedule, and on one that is cut or changed. Returns the steps
  * taken. */
 int64_t checkpoint_read(Sharded *sharded, const char *path, int64_t steps);

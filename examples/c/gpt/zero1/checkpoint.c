@@ -4,11 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
-#include <mpi.h>
 #include <signal.h>
 #include <unistd.h>
 
-enum { FIELDS = 14, MESSAGE = 1 << 18, TAG = 1 };
+enum { FIELDS = 14, MESSAGE = 1 << 20 };
 
 typedef struct Field {
   const char *name;
@@ -93,8 +92,55 @@ static float *array_of(const Sharded *z, int which) {
   return which == 0 ? p->master : which == 1 ? p->m : p->v;
 }
 
-void checkpoint_write(const Sharded *z, const char *path, int64_t steps, int64_t kill_at) {
+/* `count` values of the share of rank r <-> the host of rank 0, through `passed`, device memory. */
+static void move(const Sharded *z, int r, float *values, float *host, float *passed, int64_t count, int to_rank_0) {
+  Parallel *p = z->parallel;
+  const Memory *memory = &z->model.memory;
+  uint64_t bytes = (uint64_t)count * sizeof(float);
+  float *at = p->rank == r ? values : passed;
+  if (p->rank == 0 && !to_rank_0) memory_write(memory, at, host, bytes);
+  if (r && p->rank == (to_rank_0 ? r : 0)) {
+    p->messages[to_rank_0 ? 0 : r].out = at;
+    p->messages[to_rank_0 ? 0 : r].out_bytes = (int64_t)bytes;
+  } else if (r) {
+    p->messages[to_rank_0 ? r : 0].in = at;
+    p->messages[to_rank_0 ? r : 0].in_bytes = (int64_t)bytes;
+  }
+  if (r) {
+    parallel_exchange(p);
+    parallel_wait(p);
+  }
+  if (p->rank == 0 && to_rank_0) memory_read(memory, host, at, bytes);
+}
+
+/* All three arrays in flat order; rank 0 calls `each` before or after a part has moved. */
+static void move_all(Sharded *z, float *host, int to_rank_0, void (*each)(void *user, float *host, int64_t count),
+                     void *user) {
   int rank = z->parallel->rank, world = z->parallel->world;
+  fp8_buffer passed = {NULL, 0};
+  CHECK(fp8_buffer_alloc(z->session->context, MESSAGE * sizeof(float), &passed, z->session->stream));
+  for (int which = 0; which < 3; ++which)
+    for (int r = 0; r < world; ++r) {
+      int64_t begin, count = share_of(z, r, &begin);
+      for (int64_t at = 0; at < count && (rank == 0 || rank == r); at += MESSAGE) {
+        int64_t n = count - at < MESSAGE ? count - at : MESSAGE;
+        if (rank == 0 && !to_rank_0) each(user, host, n);
+        move(z, r, rank == r ? array_of(z, which) + at : NULL, host, passed.data, n, to_rank_0);
+        if (rank == 0 && to_rank_0) each(user, host, n);
+      }
+    }
+  fp8_buffer_free(z->session->context, &passed, z->session->stream);
+}
+
+static void put_values(void *user, float *host, int64_t count) { put(user, host, (size_t)count * sizeof *host); }
+
+static void get_values(void *user, float *host, int64_t count) {
+  if (fread(host, sizeof *host, (size_t)count, user) != (size_t)count)
+    fail("a checkpoint cannot be read: %s", strerror(errno));
+}
+
+void checkpoint_write(Sharded *z, const char *path, int64_t steps, int64_t kill_at) {
+  int rank = z->parallel->rank;
   float *buffer = malloc(MESSAGE * sizeof *buffer);
   char *temporary = malloc(strlen(path) + 8);
   REQUIRE(buffer && temporary, "out of memory");
@@ -107,19 +153,9 @@ void checkpoint_write(const Sharded *z, const char *path, int64_t steps, int64_t
     if (!w.file) fail("cannot write %s: %s", temporary, strerror(errno));
     for (int i = 0; i < FIELDS; ++i) put(&w, &fields[i].value, sizeof fields[i].value);
   }
-  for (int which = 0; which < 3; ++which)
-    for (int r = 0; r < world; ++r) {
-      int64_t begin, count = share_of(z, r, &begin);
-      for (int64_t at = 0; at < count && (rank == 0 || rank == r); at += MESSAGE) {
-        int n = (int)(count - at < MESSAGE ? count - at : MESSAGE);
-        if (rank == r) memory_read(&z->model.memory, buffer, array_of(z, which) + at, (uint64_t)n * sizeof(float));
-        if (rank == r && r) MPI_Send(buffer, n, MPI_FLOAT, 0, TAG, MPI_COMM_WORLD);
-        if (rank == 0 && r) MPI_Recv(buffer, n, MPI_FLOAT, r, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        if (rank == 0) put(&w, buffer, (size_t)n * sizeof(float));
-      }
-    }
+  move_all(z, buffer, 1, put_values, &w);
   if (rank == 0) publish(&w, temporary);
-  MPI_Barrier(MPI_COMM_WORLD); /* nobody goes on before the file is safe */
+  parallel_sum(z->parallel, 0.0); /* nobody goes on before the file is safe */
   free(temporary);
   free(buffer);
 }
@@ -150,26 +186,13 @@ static FILE *open_checked(const Sharded *z, const char *path, int64_t steps, flo
 }
 
 int64_t checkpoint_read(Sharded *z, const char *path, int64_t steps) {
-  int rank = z->parallel->rank, world = z->parallel->world;
   int64_t taken = 0;
   float *buffer = malloc(MESSAGE * sizeof *buffer);
   REQUIRE(buffer, "out of memory");
-  FILE *file = rank == 0 ? open_checked(z, path, steps, buffer, &taken) : NULL;
-  for (int which = 0; which < 3; ++which)
-    for (int r = 0; r < world; ++r) {
-      int64_t begin, count = share_of(z, r, &begin);
-      for (int64_t at = 0; at < count && (rank == 0 || rank == r); at += MESSAGE) {
-        int n = (int)(count - at < MESSAGE ? count - at : MESSAGE);
-        if (rank == 0 && fread(buffer, sizeof *buffer, (size_t)n, file) != (size_t)n)
-          fail("cannot read %s: %s", path, strerror(errno));
-        if (rank == 0 && r) MPI_Send(buffer, n, MPI_FLOAT, r, TAG, MPI_COMM_WORLD);
-        if (rank == r && r) MPI_Recv(buffer, n, MPI_FLOAT, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        if (rank == r) memory_write(&z->model.memory, array_of(z, which) + at, buffer, (uint64_t)n * sizeof(float));
-      }
-    }
+  FILE *file = z->parallel->rank == 0 ? open_checked(z, path, steps, buffer, &taken) : NULL;
+  move_all(z, buffer, 0, get_values, file);
   if (file) fclose(file);
   free(buffer);
-  MPI_Bcast(&taken, 1, MPI_INT64_T, 0, MPI_COMM_WORLD);
-  z->model.step = taken;
+  z->model.step = taken = (int64_t)parallel_sum(z->parallel, (double)taken); /* rank 0 alone has read it */
   return taken;
 }

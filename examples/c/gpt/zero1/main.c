@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The data-parallel GPT: mpirun -n 1..4 gpt_mpi --recipe mx --param-gather fp8. Read sharded.c for what a step is. */
+/* The data-parallel GPT: mpirun -n 2 gpt_mpi --recipe mx, or gpt_zero1 --ranks 2 --device cuda --recipe mx. Read
+ * sharded.c for what a step is. */
 #include <errno.h>
 #include <math.h>
-#include <mpi.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "../../common/clock.h"
 #include "accounts.h"
 #include "checkpoint.h"
 
+enum { WARM_UP = 3 }; /* steps before the speed is taken */
+
 static const char help[] =
-    "gpt_mpi: the GPT, data parallel under mpirun, with a ZeRO-1 AdamW: masters and moments are sharded\n"
-    "\n"
     "  --param-gather W  fp8 (default): the block weights exist in FP8 only, and are gathered so;\n"
     "                    bf16: gathered in BF16, then quantized on every rank; both: one run of each,\n"
     "                    (and one with --columns late), and every loss must be the same to the last bit\n"
@@ -22,7 +23,9 @@ static const char help[] =
     "  --resume FILE     goes on from a checkpoint, of any number of ranks\n"
     "  --stop N          ends after step N of the --steps that the learning rate is planned for\n"
     "  --losses FILE     every loss, in full\n"
-    "  --kill-at BYTES   planted fault: dies when the last checkpoint is written so far\n"
+    "  --kill-at BYTES   planted fault: rank 0 dies when the last checkpoint is written so far\n"
+    "  --kill-rank R     planted fault: rank R dies before step N of --kill-step N (default 3)\n"
+    "  --accounts W      yes (default): a table of bytes, resident and on the wire, after each recipe; no\n"
     "\n"
     "and these of gpt (every recipe of --recipe is a run; --recipe none: the BF16 baseline; --fault, --seeds and\n"
     "--minutes are not taken; --steps is 20 by default; --threads is of one rank, by default its share of all):\n\n";
@@ -31,14 +34,15 @@ typedef struct Extra {
   enum Gathered gathered;
   int late;
   const char *checkpoint, *resume, *losses;
-  int64_t every, stop, kill_at;
+  int64_t every, stop, kill_at, kill_rank, kill_step;
+  int silent;
 } Extra;
 
 static int64_t whole(const char *name, const char *value) {
   char *end;
   errno = 0;
   long long n = strtoll(value, &end, 10);
-  if (errno || end == value || *end || n < 0) fail("gpt_mpi: %s %s: a whole number is needed", name, value);
+  if (errno || end == value || *end || n < 0) fail("%s %s: a whole number is needed", name, value);
   return n;
 }
 
@@ -47,11 +51,11 @@ static int take(Extra *x, const char *name, const char *value) {
     static const char *const names[] = {"fp8", "bf16", "both"};
     for (int i = 0; i < 3; ++i)
       if (!strcmp(value, names[i])) return x->gathered = (enum Gathered)i, 1;
-    fail("gpt_mpi: --param-gather %s: fp8, bf16 or both is needed", value);
+    fail("--param-gather %s: fp8, bf16 or both is needed", value);
   }
   if (!strcmp(name, "--columns")) {
     x->late = !strcmp(value, "late");
-    if (!x->late && strcmp(value, "kept")) fail("gpt_mpi: --columns %s: kept or late is needed", value);
+    if (!x->late && strcmp(value, "kept")) fail("--columns %s: kept or late is needed", value);
     return 1;
   }
   if (!strcmp(name, "--checkpoint")) return x->checkpoint = value, 1;
@@ -59,19 +63,26 @@ static int take(Extra *x, const char *name, const char *value) {
   if (!strcmp(name, "--losses")) return x->losses = value, 1;
   if (!strcmp(name, "--checkpoint-every")) return x->every = whole(name, value), 1;
   if (!strcmp(name, "--stop")) return x->stop = whole(name, value), 1;
+  if (!strcmp(name, "--kill-rank")) return x->kill_rank = whole(name, value), 1;
+  if (!strcmp(name, "--kill-step")) return x->kill_step = whole(name, value), 1;
+  if (!strcmp(name, "--accounts")) {
+    x->silent = !strcmp(value, "no");
+    if (!x->silent && strcmp(value, "yes")) fail("--accounts %s: yes or no is needed", value);
+    return 1;
+  }
   if (!strcmp(name, "--kill-at")) return x->kill_at = whole(name, value), 1;
-  return 0;
+  return transport_option(name, value);
 }
 
 static void parse(Extra *x, Options *options, int count, char **arguments, int rank) {
-  Extra none = {.gathered = GATHER_FP8, .kill_at = -1};
+  Extra none = {.gathered = GATHER_FP8, .kill_at = -1, .kill_rank = -1, .kill_step = 3};
   int kept = 1;
   *x = none;
   for (int i = 1; i < count; ++i) {
     if (!strcmp(arguments[i], "--help") || !strcmp(arguments[i], "-h")) { /* this text, then that of gpt */
-      MPI_Finalize();
+      if (rank == 0) printf("%s%s", transport_help, help);
+      transport_end();
       if (rank) exit(0);
-      fputs(help, stdout);
     }
     if (i + 1 < count && take(x, arguments[i], arguments[i + 1]))
       ++i;
@@ -80,20 +91,20 @@ static void parse(Extra *x, Options *options, int count, char **arguments, int r
   }
   options_parse(options, kept, arguments);
   for (int f = 1; f < FAULT_COUNT; ++f)
-    if (options->faults[f]) fail("gpt_mpi: --fault is for gpt");
-  if (options->seeds) fail("gpt_mpi: --seeds is for gpt");
+    if (options->faults[f]) fail("--fault is for gpt");
+  if (options->seeds) fail("--seeds is for gpt");
   if (!options->steps) options->steps = 20;
   if (!x->stop || x->stop > options->steps) x->stop = options->steps;
   int runs = 0;
   for (int i = 1; i < PRESET_COUNT; ++i) {
     runs += options->chosen[i];
     if (options->chosen[i] && x->late && (!transposes(presets[i].preset) || x->gathered == GATHER_BF16))
-      fail("gpt_mpi: --columns late: %s", x->gathered == GATHER_BF16
-                                              ? "with BF16 gathered, both sides are quantized at once"
-                                              : "tensor, block and mx_w2d have column sides that are transposes");
+      fail("--columns late: %s", x->gathered == GATHER_BF16
+                                     ? "with BF16 gathered, both sides are quantized at once"
+                                     : "tensor, block and mx_w2d have column sides that are transposes");
   }
   if ((x->checkpoint || x->resume) && (runs > 1 || x->gathered == GATHER_BOTH))
-    fail("gpt_mpi: a checkpoint is of one run: name one --recipe, and fp8 or bf16 for --param-gather");
+    fail("a checkpoint is of one run: name one --recipe, and fp8 or bf16 for --param-gather");
 }
 
 typedef struct Job {
@@ -111,11 +122,13 @@ static void run(const Job *job, int32_t preset, enum Gathered gathered, int late
   const char *way = preset == FP8_PRESET_NONE || gathered == GATHER_BF16 ? "bf16" : "fp8";
   Run what = {found->name, found->title, preset, FAULT_NONE, o->seed, 0};
   Sharded z;
-  double norm = 0.0, start = seconds_now();
+  double norm = 0.0, start = seconds_now(), warm = start;
   int rank = job->parallel->rank;
   sharded_create(&z, job->session, job->parallel, &what, gathered, late);
   int64_t first = x->resume ? checkpoint_read(&z, x->resume, o->steps) : 0;
   for (int64_t step = first; step < x->stop; ++step) {
+    if (rank == x->kill_rank && step + 1 == x->kill_step) raise(SIGKILL);
+    if (step == first + WARM_UP) warm = seconds_now();
     losses[step] = sharded_step(&z, o->seed, step, train_rate(o, step, o->steps), &norm);
     if (job->losses) {
       fprintf(job->losses, "%s %s %lld %a\n", found->name, way, (long long)step + 1, losses[step]);
@@ -130,6 +143,10 @@ static void run(const Job *job, int32_t preset, enum Gathered gathered, int late
     if (x->checkpoint && (step + 1 == x->stop || (x->every && (step + 1) % x->every == 0)))
       checkpoint_write(&z, x->checkpoint, o->steps, step + 1 == x->stop ? x->kill_at : -1);
   }
+  if (rank == 0 && x->stop > first + WARM_UP)
+    printf("%-7s gathers %s: %.0f tokens/s on %d ranks\n", found->title, way,
+           (double)((x->stop - first - WARM_UP) * o->micro_batches * shape_rows(&o->shape)) / (seconds_now() - warm),
+           job->parallel->world);
   if (x->checkpoint && first >= x->stop) checkpoint_write(&z, x->checkpoint, o->steps, x->kill_at);
   sharded_destroy(&z);
 }
@@ -164,12 +181,17 @@ int main(int count, char **arguments) {
   Options options;
   Session session;
   Parallel parallel;
-  MPI_Init(&count, &arguments);
-  parallel_open(&parallel);
-  parse(&extra, &options, count, arguments, parallel.rank);
+  Transport transport;
+  memset(&transport, 0, sizeof transport);
+  transport.timeout_ms = -1;
+  int rank = transport_begin(&count, &arguments);
+  parse(&extra, &options, count, arguments, rank);
+  transport_start(&transport, &options);
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  if (!options.threads) options.threads = processors > parallel.world ? (int)(processors / parallel.world) : 1;
+  if (!options.threads) options.threads = processors > transport.world ? (int)(processors / transport.world) : 1;
   session_open(&session, &options);
+  transport_open(&transport, &session);
+  parallel_open(&parallel, &session, &transport);
   Job job = {&session, &extra, &parallel, NULL};
   if (parallel.rank == 0 && extra.losses) {
     job.losses = fopen(extra.losses, "w");
@@ -182,17 +204,19 @@ int main(int count, char **arguments) {
     if (!options.chosen[i]) continue;
     ++runs;
     runs_of(&job, presets[i].preset, losses);
-    accounts_print(&session, &parallel, presets[i].preset);
+    if (!extra.silent) accounts_print(&session, &parallel, presets[i].preset);
   }
   if (!runs) {
     runs_of(&job, FP8_PRESET_NONE, losses);
-    accounts_print(&session, &parallel, FP8_PRESET_NONE);
+    if (!extra.silent) accounts_print(&session, &parallel, FP8_PRESET_NONE);
   }
   if (job.losses && fclose(job.losses)) fail("cannot write %s: %s", extra.losses, strerror(errno));
   free(losses[0]);
   free(losses[1]);
-  session_close(&session);
+  parallel_sum(&parallel, 0.0); /* all are done */
   parallel_close(&parallel);
-  MPI_Finalize();
+  transport.close(&transport);
+  session_close(&session);
+  transport_end();
   return 0;
 }

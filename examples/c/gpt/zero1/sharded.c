@@ -178,6 +178,7 @@ void sharded_publish(Sharded *z) {
   parallel_replicate(z->parallel, p->master, p->size, 0, first, p->items[0].value);
   parallel_replicate(z->parallel, p->master, p->size, p->decayed, p->size, value_of(p, p->blocks[0].bias[0]));
   memory_zero(&m->memory, p->grad, (uint64_t)p->size * sizeof(float));
+  parallel_wait(z->parallel);
 }
 
 double sharded_step(Sharded *z, uint64_t seed, int64_t step, float rate, double *norm) {

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_checkpoint.sh resume|kill|damage FOLDER MPIEXEC FLAG GPT_MPI OPTIONS...
+# test_zero1.sh resume|kill|damage|death FOLDER PROGRAM RANKS_OPTION -- OPTIONS...
 # What a checkpoint promises: the same losses again at the same number of ranks, the same state at another, and the old
-# file after a kill in the middle of writing.
+# file after a kill in the middle of writing. And what happens to the others when a rank dies. PROGRAM takes RANKS_OPTION
+# and a number first: mpiexec -n N gpt_mpi, or gpt_zero1 --ranks N. Ends with 77 where the devices are not there.
 set -eu
-part=$1 folder=$2 mpiexec=$3 flag=$4 gpt=$5
+part=$1 folder=$2 program=$3 flag=$4
 shift 5
 options=("$@" --recipe mx --steps 6)
 rm -rf "$folder"
@@ -12,9 +13,11 @@ mkdir -p "$folder"
 cd "$folder"
 
 run() { # ranks, options
-  local ranks=$1
+  local ranks=$1 rc=0
   shift
-  "$mpiexec" "$flag" "$ranks" "$gpt" "${options[@]}" "$@" >log 2>&1
+  "$program" "$flag" "$ranks" "${options[@]}" "$@" >log 2>&1 || rc=$?
+  if [ $rc = 77 ]; then cat log; exit 77; fi # fewer devices
+  return $rc
 }
 must() { "$@" || { echo "failed: $*"; cat log; exit 1; }; }
 must_fail() { # with this text
@@ -25,7 +28,7 @@ must_fail() { # with this text
 }
 values() { cut -d' ' -f3- "$1"; } # without the names of recipe and gather
 
-must run 2 --stop 3 --checkpoint half
+[ "$part" = death ] || must run 2 --stop 3 --checkpoint half
 case $part in
   resume)
     must run 2 --losses whole.txt --checkpoint whole
@@ -39,6 +42,7 @@ case $part in
     must run 2 --resume half --param-gather bf16 --losses bf16.txt
     must cmp <(values expected.txt) <(values bf16.txt)
     for ranks in 1 3; do
+      if ! (run $ranks --resume half --stop 3); then echo "not on $ranks ranks:"; tail -n 2 log; continue; fi
       must run $ranks --resume half --stop 3 --checkpoint same
       must cmp half same
       must run $ranks --resume half --stop 4 --losses first.txt
@@ -69,6 +73,15 @@ case $part in
     must_fail "the recipe is" run 2 --recipe block --resume half
     must_fail "cannot read missing" run 2 --resume missing
     must_fail "cannot write no/folder.tmp" run 2 --stop 1 --checkpoint no/folder
+    ;;
+  death)
+    start=$SECONDS
+    if run 2 --timeout 10 --kill-rank 1 --kill-step 3; then echo "nothing died"; exit 1; fi
+    must grep -q "rank 1 was killed by signal 9" log
+    must grep -q "FP8_ERR_COMM" log
+    must grep -q "rank 0 ended with status 1" log
+    if grep "did not notice" log; then exit 1; fi
+    must test $((SECONDS - start)) -lt 60
     ;;
   *) echo "unknown part $part" && exit 2 ;;
 esac
