@@ -30,6 +30,9 @@ static const char help[] =
     "  --device D       cpu (default), cuda or cuda:N\n"
     "  --threads N      of the CPU (default: all)\n"
     "  --out DIR        where CSV and tables go (default: out/gpt)\n"
+    "  --checkpoint DIR keeps each finished run's result there, and every minute the state of the run in\n"
+    "                   progress: the same command goes on (needs --steps). SIGTERM saves, and ends with 75\n"
+    "  --checkpoint-every N   steps between states, instead of a minute\n"
     "  --help           this text\n";
 
 #if defined(__GNUC__)
@@ -103,6 +106,10 @@ static void set(Options *o, const char *name, const char *value) {
     o->threads = (int)integer(name, value, 1, 4096);
   else if (!strcmp(name, "--out"))
     o->out = value;
+  else if (!strcmp(name, "--checkpoint"))
+    o->checkpoint = value;
+  else if (!strcmp(name, "--checkpoint-every"))
+    o->checkpoint_every = integer(name, value, 1, 1000000000);
   else if (!strcmp(name, "--projection")) {
     o->save_projection = !strcmp(value, "saved");
     if (!o->save_projection && strcmp(value, "passed")) bad(name, value, "passed or saved is needed");
@@ -135,5 +142,6 @@ void options_parse(Options *options, int count, char **arguments) {
   Shape *s = &options->shape;
   if (s->dim % 64) bad("--dim", NULL, "a multiple of 64 is needed: heads are 64 wide");
   if (s->seq % 16) bad("--seq", NULL, "a multiple of 16 is needed");
+  if (options->checkpoint && !options->steps) bad("--checkpoint", options->checkpoint, "--steps is needed with it");
   s->heads = s->dim / 64;
 }

@@ -25,6 +25,8 @@ typedef struct Options {
   int faults[FAULT_COUNT]; /* planted beside the recipes */
   const char *data;        /* NULL = the Perl manual */
   const char *out;
+  const char *checkpoint;   /* a folder, or NULL */
+  int64_t checkpoint_every; /* steps; 0 = a minute */
 } Options;
 
 void options_parse(Options *options, int count, char **arguments); /* exits on --help (0) and on bad values (2) */

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "../common/clock.h"
+#include "pieces.h"
 
 static const Kernels *kernels_of(const Place *place) {
 #ifdef EXAMPLE_CUDA
@@ -125,26 +126,34 @@ void train_measure(Session *session, const Run *run, double *step_seconds, doubl
 void train(Session *session, const Run *run, int64_t steps, double expected_seconds, Result *result) {
   const Options *o = &session->options;
   int64_t tail = steps - (steps + 9) / 10;
-  double tokens = (double)(shape_rows(&o->shape) * o->micro_batches), smooth = 0.0;
+  double tokens = (double)(shape_rows(&o->shape) * o->micro_batches);
+  Piece piece = {0.0, 0.0};
   char label[64], detail[96];
   Model model;
   memset(result, 0, sizeof *result);
   result->run = *run;
   result->losses = calloc((size_t)steps, sizeof *result->losses);
   REQUIRE(result->losses, "out of memory");
+  if (piece_finished(session, run)) {
+    piece_result(session, run, steps, result);
+    return;
+  }
   create(session, run, &model);
+  int64_t first = o->checkpoint ? piece_resume(session, run, steps, &model, result, &piece) : 0;
   snprintf(label, sizeof label, "%-22s seed %llu", run->title, (unsigned long long)run->seed);
   progress_begin(&session->progress, label, steps, expected_seconds);
-  double start = seconds_now();
-  for (int64_t step = 0; step < steps; ++step) {
+  double start = seconds_now() - piece.seconds;
+  for (int64_t step = first; step < steps; ++step) {
     model.counting = step >= tail; /* statistics cost time only where they are wanted */
     double loss = one_step(session, &model, run->seed, step, train_rate(o, step, steps), &result->gradient_norm);
     result->losses[step] = (float)loss;
     if (step >= tail) result->tail += loss / (double)(steps - tail);
-    smooth = step ? 0.9 * smooth + 0.1 * loss : loss;
-    result->tokens_per_second = tokens * (double)(step + 1) / (seconds_now() - start);
-    snprintf(detail, sizeof detail, "smoothed loss %.3f  %.0f tokens/s", smooth, result->tokens_per_second);
+    piece.smooth = step ? 0.9 * piece.smooth + 0.1 * loss : loss;
+    piece.seconds = seconds_now() - start;
+    result->tokens_per_second = tokens * (double)(step + 1) / piece.seconds;
+    snprintf(detail, sizeof detail, "smoothed loss %.3f  %.0f tokens/s", piece.smooth, result->tokens_per_second);
     progress_show(&session->progress, step + 1, detail);
+    if (o->checkpoint) piece_step(session, run, steps, &model, result, &piece);
   }
   model.counting = 0;
   model_counts(&model, result->counts);
@@ -152,6 +161,7 @@ void train(Session *session, const Run *run, int64_t steps, double expected_seco
   result->weight_bytes = model_weight_bytes(&model);
   result->validation = validate(session, &model);
   model_destroy(&model);
+  if (o->checkpoint) piece_end(session, run, steps, result);
   snprintf(detail, sizeof detail, "validation %.4f  %.0f tokens/s", result->validation, result->tokens_per_second);
   progress_end(&session->progress, detail);
 }

@@ -4,9 +4,7 @@
 #define GPT_CHECKPOINT_H
 #include "sharded.h"
 
-/* Written beside `path`, flushed, then renamed over it: whoever is killed at any time leaves the old file or the new
- * one. kill_at: a planted fault, the process kills itself when so many bytes are written, at the latest before
- * renaming; -1 = none. */
+/* kill_at: see statefile.h. All ranks call both. */
 void checkpoint_write(Sharded *sharded, const char *path, int64_t steps, int64_t kill_at);
 /* Fails, by name, on a file of another model, recipe or schedule, and on one that is cut or changed. Returns the steps
  * taken. */

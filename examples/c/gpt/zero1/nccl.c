@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NCCL between the GPUs of the ranks. The trainer makes the communicator, for it has messages of its own; libfp8 borrows
- * it. NCCL's functions are taken from the copy that libfp8 has found, so that building needs nothing of NCCL. */
+/* NCCL between the GPUs of the ranks. The trainer makes the communicator, for it has messages of its own; libfp8
+ * borrows it. NCCL's functions are taken from the copy that libfp8 has found, so that building needs nothing of NCCL.
+ */
 #include "launch.h"
 #ifdef EXAMPLE_CUDA
 #include <dlfcn.h>

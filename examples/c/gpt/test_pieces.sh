@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# test_pieces.sh FOLDER GPT OPTIONS...
+# A comparison that is killed and stopped again and again ends with the same numbers as one in a single piece.
+set -eu
+folder=$1 gpt=$2
+shift 2
+rm -rf "$folder"
+mkdir -p "$folder"
+cd "$folder"
+options=("$@" --steps 100 --recipe mx --fault dy-e4m3-tensor)
+"$gpt" "${options[@]}" --out whole >whole.log 2>&1
+signals=(KILL TERM) deaths=0 saved=0
+for ((i = 1; i <= 60; ++i)); do
+  rc=0 # a machine under load is given more time each round
+  timeout -s ${signals[i % 2]} "0.$((i < 9 ? i : 9))" "$gpt" "${options[@]}" --checkpoint kept --checkpoint-every 7 \
+    --out pieces >pieces.log 2>&1 || rc=$?
+  [ $rc != 0 ] || break
+  deaths=$((deaths + 1))
+  if grep -q "the same command goes on" pieces.log; then saved=$((saved + 1)); fi
+done
+[ $rc = 0 ] || { cat pieces.log; echo "never done"; exit 1; }
+[ $deaths -gt 1 ] || { echo "it was too fast to be killed"; exit 1; }
+cmp whole/curves.csv pieces/curves.csv
+cmp <(cut -d, -f1-7,9- whole/runs.csv) <(cut -d, -f1-7,9- pieces/runs.csv) # all but tokens/s
+if ls kept/*.state 2>/dev/null; then echo "states are left"; exit 1; fi
+# a result of other steps is not taken, nor one that is damaged
+if "$gpt" "${options[@]}" --steps 99 --checkpoint kept >log 2>&1; then exit 1; fi
+grep -q -- "--steps is 100 there, 99 here" log
+printf '\377' | dd of=kept/mx-1.result bs=1 seek=600 conv=notrunc status=none
+if "$gpt" "${options[@]}" --checkpoint kept >log 2>&1; then exit 1; fi
+grep -q "is damaged" log
+echo "killed or stopped $deaths times ($saved after saving): the same numbers"
