@@ -33,7 +33,7 @@ HWY_INLINE void CastLine(const char *line, int64_t n, const float *m, int32_t li
   });
 }
 
-// n elements, at most a vector's. Apart, so that its constants take no registers from the loops that seldom call it.
+// Apart, so that its constants take no registers from the loops that seldom call it.
 template <class F, bool kPerColumn>
 HWY_NOINLINE void CastRest(const char *p, int64_t n, const float *m, uint8_t *q) {
   if constexpr (kPerColumn) {
@@ -44,37 +44,39 @@ HWY_NOINLINE void CastRest(const char *p, int64_t n, const float *m, uint8_t *q)
   }
 }
 
-// BF16 by powers of two; base: one, or one a column.
-template <class F, bool kPerColumn>
+// BF16 by powers of two, one a column.
+template <class F>
 HWY_INLINE void CastLineNarrow(const char *line, int64_t n, const float *m, const int16_t *base, uint8_t *q) {
   const D16I d;
-  const auto one = hn::Set(d, *base);
-  const int64_t step = 2 * Lanes();
+  const int64_t half = 2 * Lanes(), step = 2 * half;
   int64_t i = 0;
   for (; i + step <= n; i += step) {
     const char *p = line + i * 2;
-    if (HWY_UNLIKELY(!CastNarrow<F>(p, kPerColumn ? hn::LoadU(d, base + i) : one, q + i)))
-      CastRest<F, kPerColumn>(p, step, kPerColumn ? m + i : m, q + i);
+    if (HWY_UNLIKELY(!CastNarrow<F>(p, hn::LoadU(d, base + i), hn::LoadU(d, base + i + half), q + i)))
+      CastRest<F, true>(p, step, m + i, q + i);
   }
-  if (i < n) CastRest<F, kPerColumn>(line + i * 2, n - i, kPerColumn ? m + i : m, q + i);
+  if (i < n) CastRest<F, true>(line + i * 2, n - i, m + i, q + i);
 }
 
-// Segments of 32 << shift columns, whole ones: one loop a row.
+// Whole segments of 1 << shift columns, at least 32, or one segment a row: one loop a row.
 template <class F>
-void CastRowsNarrow(const Tile &x, int shift, const float *m, const int16_t *base, uint8_t *q, int64_t stride) {
+void CastRowsNarrow(const Tile &x, int64_t segs, int shift, const float *m, const int16_t *base, uint8_t *q,
+                    int64_t stride) {
   const D16I d;
-  const int64_t step = 2 * Lanes(), blocks = x.cols / 32;
-  for (int64_t r = 0; r < x.rows; ++r, q += stride) {
+  const int64_t half = 2 * Lanes(), step = 2 * half;
+  const auto seg = [&](int64_t i) { return i >> shift; };
+  for (int64_t r = 0; r < x.rows; ++r, q += stride, base += segs, m += segs) {
     const char *line = Line(x, r);
     Ahead(x, r);
-    for (int64_t b = 0; b < blocks; ++b) {
-      const auto one = hn::Set(d, base[b >> shift]);
-      for (int64_t i = b * 32; i < b * 32 + 32; i += step)
-        if (HWY_UNLIKELY(!CastNarrow<F>(line + i * 2, one, q + i)))
-          CastRest<F, false>(line + i * 2, step, m + (b >> shift), q + i);
+    int64_t i = 0;
+    for (; i + step <= x.cols; i += step) {
+      const int64_t a = seg(i), b = seg(i + half);
+      if (HWY_UNLIKELY(!CastNarrow<F>(line + i * 2, hn::Set(d, base[a]), hn::Set(d, base[b]), q + i))) {
+        CastRest<F, false>(line + i * 2, half, m + a, q + i);
+        CastRest<F, false>(line + (i + half) * 2, half, m + b, q + i + half);
+      }
     }
-    base += blocks >> shift;
-    m += blocks >> shift;
+    if (i < x.cols) CastRest<F, false>(line + i * 2, x.cols - i, m + seg(i), q + i);  // half of it, of one segment
   }
 }
 
@@ -85,10 +87,10 @@ bool AllNarrow(const float *m, int64_t n, int16_t *base) {
   VI fraction = hn::Zero(di), below = fraction;
   int64_t i = 0;
   for (; i + Lanes() <= n; i += Lanes()) {  // NarrowBase
-    const VI u = Bits(hn::LoadU(DF(), m + i)), e = hn::ShiftRight<23>(u), b = hn::Sub(Int(254 - F::bias), e);
+    const VI u = Bits(hn::LoadU(DF(), m + i)), e = hn::ShiftRight<23>(u), b = hn::Sub(Int(kNarrowBias<F>), e);
     fraction = hn::Or(fraction, u);
     below = hn::Or(below, hn::Or(hn::Sub(e, Int(1)), b));
-    hn::StoreU(hn::DemoteTo(d16, hn::ShiftLeft<7>(b)), d16, base + i);
+    hn::StoreU(hn::DemoteTo(d16, hn::Sub(hn::ShiftLeft<7>(b), Int(kHalf<F>))), d16, base + i);
   }
   const VI wrong = hn::Or(hn::And(fraction, Int(0x7fffff)), hn::ShiftRight<31>(below));
   bool narrow = hn::AllTrue(di, hn::Eq(wrong, hn::Zero(di)));
@@ -100,10 +102,10 @@ template <int32_t T, class F, bool kTame>
 void CastRowsAs(const Tile &x, int32_t limit, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
   if constexpr (T == num::kBF16 && kTame) {
     int16_t base[kWideElements / 32];
-    const int64_t n = x.rows * Pieces(x.cols, seg);
-    if ((seg == 32 || seg == 128) && x.cols % seg == 0 && n <= kWideElements / 32 && 2 * Lanes() <= 32 &&
-        AllNarrow<F>(m, n, base)) {
-      CastRowsNarrow<F>(x, seg == 32 ? 0 : 2, m, base, q, stride);
+    const int64_t segs = Pieces(x.cols, seg), n = x.rows * segs;
+    if ((segs == 1 || ((seg == 32 || seg == 128) && x.cols % seg == 0)) && n <= kWideElements / 32 &&
+        2 * Lanes() <= 32 && AllNarrow<F>(m, n, base)) {
+      CastRowsNarrow<F>(x, segs, segs == 1 ? 62 : seg == 32 ? 5 : 7, m, base, q, stride);
       return;
     }
   }
@@ -133,7 +135,7 @@ void CastColsAs(const Tile &x, int32_t limit, int64_t group, const float *m, uin
       for (int64_t r = 0; r < x.rows; ++r) {
         Ahead(x, r);
         const int64_t first = r / group * x.cols;
-        CastLineNarrow<F, true>(Line(x, r), x.cols, m + first, base + first, q + r * stride);
+        CastLineNarrow<F>(Line(x, r), x.cols, m + first, base + first, q + r * stride);
       }
       return;
     }

@@ -212,34 +212,65 @@ HWY_INLINE void CastTame(const void *p, Pair f, uint8_t *q) {
   hn::StoreU(hn::DemoteTo(d8, hn::BitCast(di16, codes)), d8, q);
 }
 
-// x * 2^k for BF16 x in lanes of 16 bits: the exponents are moved by `base`, and the rounding is that of an integer.
-// False: a multiplier that isn't such a power, or (base < 0) one that makes subnormals of BF16 normal.
+// x * 2^k for BF16 x in lanes of 16 bits: the exponents are moved by `base`, and the rounding is that of an integer,
+// whose half but one is in `base` already. False: a multiplier that isn't such a power, or one that makes subnormals of
+// BF16 normal.
+template <class F>
+constexpr int16_t kHalf = (1 << (6 - F::mantissa)) - 1;
+template <class F>
+constexpr int32_t kNarrowBias = 254 - F::bias;
 template <class F>
 HWY_INLINE bool NarrowBase(float m, int16_t *base) {
   const uint32_t u = num::bits_of(m), e = u >> 23;
-  const int32_t b = 254 - F::bias - static_cast<int32_t>(e);
-  *base = static_cast<int16_t>(b * 128);
+  const int32_t b = kNarrowBias<F> - static_cast<int32_t>(e);
+  *base = static_cast<int16_t>(b * 128 - kHalf<F>);
   return (u & 0x7fffffu) == 0 && e > 0 && b >= 0;
 }
 
 using D16I = hn::Repartition<int16_t, DI>;
+using V16 = hn::Vec<D16I>;
 
-// The codes of 2 Lanes() elements as CastTame makes them; false, and nothing written, where one is subnormal.
+// Codes of 16-bit lanes, without sign; *distance: as unsigned small for a result that is subnormal.
 template <class F>
-HWY_INLINE bool CastNarrow(const void *p, hn::Vec<D16I> base, uint8_t *q) {
+HWY_INLINE V16 NarrowCode(V16 w, V16 base, V16 *distance) {
   const D16I d;
   constexpr int drop = 7 - F::mantissa;
-  const auto w = hn::LoadU(d, static_cast<const int16_t *>(p));
-  const auto t = hn::Sub(hn::And(w, hn::Set(d, 0x7fff)), base);
-  // up to half of the least subnormal: zero
-  const auto small = hn::And(hn::Lt(t, hn::Set(d, 128)), hn::Gt(t, hn::Set(d, -128 * F::mantissa)));
-  if (HWY_UNLIKELY(!hn::AllFalse(d, small))) return false;
-  const auto a = hn::Max(t, hn::Zero(d));
-  const auto odd = hn::And(hn::ShiftRight<drop>(a), hn::Set(d, 1));
-  const auto codes = hn::ShiftRight<drop>(hn::Add(hn::Add(a, odd), hn::Set(d, (1 << (drop - 1)) - 1)));
-  const auto sign = hn::And(hn::ShiftRight<8>(w), hn::Set(d, 0x80));
+  const V16 t = hn::Sub(hn::And(w, hn::Set(d, 0x7fff)), base);
+  *distance = hn::Add(t, hn::Set(d, 128 * F::mantissa - 1 - kHalf<F>));  // up to half of the least subnormal: zero
+  const V16 u = hn::Max(t, hn::Set(d, kHalf<F>));
+  // ties to even; elsewhere one more in the last place changes nothing
+  const V16 odd = hn::And(hn::ShiftRight<drop>(u), hn::Set(d, 1));
+  return hn::ShiftRight<drop>(hn::Add(u, odd));
+}
+
+// Both vectors' lanes, of 0 ... 255, one after the other.
+HWY_INLINE void StoreBytes(V16 a, V16 b, uint8_t *q) {
+#if HWY_TARGET == HWY_AVX2
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi16(a.raw, b.raw), 0xd8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i *>(q), packed);
+#elif HWY_TARGET == HWY_AVX3
+  const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+  _mm512_storeu_si512(q, _mm512_permutexvar_epi64(order, _mm512_packus_epi16(a.raw, b.raw)));
+#else
   const hn::Rebind<uint8_t, D16I> d8;
-  hn::StoreU(hn::DemoteTo(d8, hn::Or(codes, sign)), d8, q);
+  hn::StoreU(hn::DemoteTo(d8, a), d8, q);
+  hn::StoreU(hn::DemoteTo(d8, b), d8, q + 2 * Lanes());
+#endif
+}
+
+// The codes of 4 Lanes() elements as CastTame makes them; false, and nothing written, where one is subnormal.
+template <class F>
+HWY_INLINE bool CastNarrow(const void *p, V16 base_a, V16 base_b, uint8_t *q) {
+  const D16I d;
+  const hn::RebindToUnsigned<D16I> du;
+  const int16_t *x = static_cast<const int16_t *>(p);
+  const V16 a = hn::LoadU(d, x), b = hn::LoadU(d, x + 2 * Lanes()), sign = hn::Set(d, 0x80);
+  V16 near_a, near_b;
+  const V16 codes_a = NarrowCode<F>(a, base_a, &near_a), codes_b = NarrowCode<F>(b, base_b, &near_b);
+  const auto nearest = hn::Min(hn::BitCast(du, near_a), hn::BitCast(du, near_b));
+  const auto most = hn::Set(du, 128 * F::mantissa + 127);
+  if (HWY_UNLIKELY(!hn::AllTrue(du, hn::Eq(hn::Max(nearest, most), nearest)))) return false;
+  StoreBytes(hn::OrAnd(codes_a, hn::ShiftRight<8>(a), sign), hn::OrAnd(codes_b, hn::ShiftRight<8>(b), sign), q);
   return true;
 }
 
