@@ -215,31 +215,14 @@ void DecodeParts(void *arg, int64_t begin, int64_t end) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "cpu/simd.h"
+#include "cpu/simd_choose.h"
 
 namespace fp8::cpu {
 
 namespace {
 
 using PartsFn = void (*)(void *arg, int64_t begin, int64_t end);
-PartsFn decode_parts() {
-  switch (simd()) {
-#if HWY_TARGETS & HWY_AVX3
-    case Simd::kAvx512:
-      return N_AVX3::DecodeParts;
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    case Simd::kAvx2:
-      return N_AVX2::DecodeParts;
-#endif
-#if HWY_TARGETS & HWY_SSE4
-    case Simd::kSse4:
-      return N_SSE4::DecodeParts;
-#endif
-    default:
-      return HWY_STATIC_DISPATCH(DecodeParts);
-  }
-}
+PartsFn decode_parts() { FP8_SIMD_CHOOSE(DecodeParts); }
 
 }  // namespace
 

@@ -76,30 +76,13 @@ void PortableTile(const ops::Gemm &g, int64_t i0, int64_t mc, int64_t j0, int64_
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "cpu/simd.h"
+#include "cpu/simd_choose.h"
 
 namespace fp8::cpu {
 
 namespace {
 
-TileFn portable_tile() {
-  switch (simd()) {
-#if HWY_TARGETS & HWY_AVX3
-    case Simd::kAvx512:
-      return N_AVX3::PortableTile;
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    case Simd::kAvx2:
-      return N_AVX2::PortableTile;
-#endif
-#if HWY_TARGETS & HWY_SSE4
-    case Simd::kSse4:
-      return N_SSE4::PortableTile;
-#endif
-    default:
-      return HWY_STATIC_DISPATCH(PortableTile);
-  }
-}
+TileFn portable_tile() { FP8_SIMD_CHOOSE(PortableTile); }
 
 }  // namespace
 

@@ -170,30 +170,13 @@ void RefTile(const ops::Gemm &g, int64_t i0, int64_t mc, int64_t j0, int64_t nc,
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "cpu/simd.h"
+#include "cpu/simd_choose.h"
 
 namespace fp8::cpu {
 
 namespace {
 
-TileFn ref_tile() {
-  switch (simd()) {
-#if HWY_TARGETS & HWY_AVX3
-    case Simd::kAvx512:
-      return N_AVX3::RefTile;
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    case Simd::kAvx2:
-      return N_AVX2::RefTile;
-#endif
-#if HWY_TARGETS & HWY_SSE4
-    case Simd::kSse4:
-      return N_SSE4::RefTile;
-#endif
-    default:
-      return HWY_STATIC_DISPATCH(RefTile);
-  }
-}
+TileFn ref_tile() { FP8_SIMD_CHOOSE(RefTile); }
 
 }  // namespace
 
