@@ -190,7 +190,8 @@ int64_t piece_resume(const Session *session, const Run *run, int64_t steps, Mode
   char *part = malloc(PART);
   REQUIRE(part, "out of memory");
   list_fields(session, run, steps, STATE, bytes, 0, fields);
-  FILE *file = state_open(path_of(session, run, "state"), fields, FIELDS, (int64_t)sizeof all + losses + bytes, &m->step);
+  FILE *file =
+      state_open(path_of(session, run, "state"), fields, FIELDS, (int64_t)sizeof all + losses + bytes, &m->step);
   state_get(file, &all, sizeof all);
   state_get(file, r->losses, (size_t)losses);
   r->tail = all.tail;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A long comparison in pieces: in the folder of --checkpoint, a small file for each finished run, and one with the state
- * of the run in progress. The same command goes on from there, and ends with the same numbers. */
+/* A long comparison in pieces: in the folder of --checkpoint, a small file for each finished run, and one with the
+ * state of the run in progress. The same command goes on from there, and ends with the same numbers. */
 #ifndef GPT_PIECES_H
 #define GPT_PIECES_H
 #include "train.h"
@@ -10,7 +10,7 @@ typedef struct Piece { /* of a run in progress, beside the model */
   double seconds;      /* of training, so far */
 } Piece;
 
-void pieces_begin(const Options *options);                             /* makes the folder; SIGTERM and SIGINT stop */
+void pieces_begin(const Options *options);                  /* makes the folder; SIGTERM and SIGINT stop */
 int piece_finished(const Session *session, const Run *run); /* its result is there */
 void piece_result(const Session *session, const Run *run, int64_t steps, Result *result); /* and is read */
 /* Reads what was saved, if anything. Returns the steps taken. */
