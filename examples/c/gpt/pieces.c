@@ -113,7 +113,7 @@ void piece_end(const Session *session, const Run *run, int64_t steps, const Resu
 }
 
 typedef struct Progressed { /* what a state is, beside arrays */
-  double tail, gradient_norm, smooth, seconds;
+  double tail, gradient_norm, tokens_per_second, smooth, seconds;
   int64_t frozen;
   Counts counts[LINEAR_KINDS][3];
 } Progressed;
@@ -161,6 +161,7 @@ static void save(const Session *session, const Run *run, int64_t steps, const Mo
   memset(&all, 0, sizeof all);
   all.tail = r->tail;
   all.gradient_norm = r->gradient_norm;
+  all.tokens_per_second = r->tokens_per_second;
   all.smooth = piece->smooth;
   all.seconds = piece->seconds;
   all.frozen = m->frozen;
@@ -196,6 +197,7 @@ int64_t piece_resume(const Session *session, const Run *run, int64_t steps, Mode
   state_get(file, r->losses, (size_t)losses);
   r->tail = all.tail;
   r->gradient_norm = all.gradient_norm;
+  r->tokens_per_second = all.tokens_per_second;
   piece->smooth = all.smooth;
   piece->seconds = all.seconds;
   m->frozen = (int)all.frozen;

@@ -201,8 +201,8 @@ static void health_table(const Report *report, FILE *file) {
   }
   if (!rows) return;
   fprintf(file,
-          "Elements of the linears' operands in the last tenth of the steps: nonzero ones that FP8 made zero, and\n"
-          "ones cut to the largest value.\n\n");
+          "Elements of the linears' operands in the first micro-batch of each of the last tenth of the steps: nonzero\n"
+          "ones that FP8 made zero, and ones cut to the largest value.\n\n");
   table_print(&t, file);
 }
 

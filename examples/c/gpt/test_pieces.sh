@@ -23,6 +23,7 @@ done
 [ $deaths -gt 1 ] || { echo "it was too fast to be killed"; exit 1; }
 cmp whole/curves.csv pieces/curves.csv
 cmp <(cut -d, -f1-7,9- whole/runs.csv) <(cut -d, -f1-7,9- pieces/runs.csv) # all but tokens/s
+if grep -q ",0$" <(cut -d, -f8 pieces/runs.csv | sed s/^/,/); then echo "a run has no speed"; exit 1; fi
 if ls kept/*.state 2>/dev/null; then echo "states are left"; exit 1; fi
 # a result of other steps is not taken, nor one that is damaged
 if "$gpt" "${options[@]}" --steps 99 --checkpoint kept >log 2>&1; then exit 1; fi

@@ -65,17 +65,21 @@ float train_rate(const Options *o, int64_t step, int64_t steps) {
   return (float)(o->rate * (0.55 + 0.45 * cos(3.141592653589793 * part)));
 }
 
-static double one_step(const Session *session, Model *model, uint64_t seed, int64_t step, float rate, double *norm) {
+/* With `counting`, the statistics are of the weights and of the first micro-batch. */
+static double one_step(const Session *session, Model *model, uint64_t seed, int64_t step, int counting, float rate,
+                       double *norm) {
   const Options *o = &session->options;
   int64_t rows = shape_rows(&o->shape);
   uint8_t *tokens = malloc(2 * (size_t)rows), *targets = tokens + rows;
   REQUIRE(tokens, "out of memory");
   double loss = 0.0;
+  model->counting = counting;
   model_quantize_weights(model); /* once: all micro-batches of the step read these */
   for (int64_t micro = 0; micro < o->micro_batches; ++micro) {
     text_batch(&session->text, &o->shape, seed, step * o->micro_batches + micro, tokens, targets);
     loss += model_forward(model, tokens, targets, 1) / (double)o->micro_batches;
     model_backward(model);
+    model->counting = 0;
   }
   *norm = model_update(model, rate);
   free(tokens);
@@ -109,9 +113,9 @@ void train_measure(Session *session, const Run *run, double *step_seconds, doubl
   double norm, start = 0.0;
   int64_t rows = shape_rows(&session->options.shape);
   create(session, run, &model);
-  one_step(session, &model, run->seed, 0, 1e-6f, &norm); /* the first one pays for plans and cold memory */
+  one_step(session, &model, run->seed, 0, 0, 1e-6f, &norm); /* the first one pays for plans and cold memory */
   start = seconds_now();
-  for (int i = 0; i < 2; ++i) one_step(session, &model, run->seed, 0, 1e-6f, &norm);
+  for (int i = 0; i < 2; ++i) one_step(session, &model, run->seed, 0, 0, 1e-6f, &norm);
   *step_seconds = (seconds_now() - start) / 2.0;
   uint8_t *tokens = malloc(2 * (size_t)rows);
   REQUIRE(tokens, "out of memory");
@@ -144,18 +148,17 @@ void train(Session *session, const Run *run, int64_t steps, double expected_seco
   progress_begin(&session->progress, label, steps, expected_seconds);
   double start = seconds_now() - piece.seconds;
   for (int64_t step = first; step < steps; ++step) {
-    model.counting = step >= tail; /* statistics cost time only where they are wanted */
-    double loss = one_step(session, &model, run->seed, step, train_rate(o, step, steps), &result->gradient_norm);
+    double loss = one_step(session, &model, run->seed, step, step >= tail /* statistics cost time */,
+                           train_rate(o, step, steps), &result->gradient_norm);
     result->losses[step] = (float)loss;
     if (step >= tail) result->tail += loss / (double)(steps - tail);
     piece.smooth = step ? 0.9 * piece.smooth + 0.1 * loss : loss;
     piece.seconds = seconds_now() - start;
-    result->tokens_per_second = tokens * (double)(step + 1) / piece.seconds;
+    if (step < tail || !tail) result->tokens_per_second = tokens * (double)(step + 1) / piece.seconds;
     snprintf(detail, sizeof detail, "smoothed loss %.3f  %.0f tokens/s", piece.smooth, result->tokens_per_second);
     progress_show(&session->progress, step + 1, detail);
     if (o->checkpoint) piece_step(session, run, steps, &model, result, &piece);
   }
-  model.counting = 0;
   model_counts(&model, result->counts);
   model_saved_bytes(&model, &result->saved);
   result->weight_bytes = model_weight_bytes(&model);

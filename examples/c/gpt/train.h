@@ -21,9 +21,9 @@ typedef struct Result {
   float *losses;            /* of every step, mean over its micro-batches */
   double tail;              /* mean over the last tenth of the steps */
   double validation;        /* at the end, over the held-out part */
-  double tokens_per_second; /* of training steps */
+  double tokens_per_second; /* of training steps, before the last tenth, which counts */
   double gradient_norm;     /* of the last step */
-  Counts counts[3];         /* x, w, dy, in the last tenth of the steps */
+  Counts counts[3];         /* x, w, dy, in the last tenth of the steps, of each one's first micro-batch */
   SavedBytes saved;
   uint64_t weight_bytes;
 } Result;
