@@ -83,6 +83,13 @@ static int baseline_spread(const Report *report, int outliers, double *tail, dou
 
 static double percent(uint64_t part, uint64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0.0; }
 
+/* How far another seed may lie, in units of the seeds' standard deviation: one-sided 95 % of Student's distribution,
+ * for few seeds know their deviation badly. */
+static double reach(int seeds) {
+  static const double table[] = {6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83}; /* of 2 to 10 seeds */
+  return seeds < 2 ? NAN : seeds <= 10 ? table[seeds - 2] : 1.75;
+}
+
 /* Two kinds of failure. The counters: current scaling leaves nothing to saturate, and a gradient of which more than 1 %
  * vanishes is not that gradient any more. The loss: worse only where the gap is beyond its own error (when seeds give
  * one) and beyond what a seed changes. */
@@ -136,7 +143,7 @@ static void loss_table(const Report *report, FILE *file) {
     } else {
       gap_cell(&t, g.validation_gap, g.validation_error);
       gap_cell(&t, g.tail_gap, g.tail_error);
-      table_cell(&t, "%s", verdict(g.first, g.tail_gap, g.tail_error, tail));
+      table_cell(&t, "%s", verdict(g.first, g.tail_gap, g.tail_error, reach(n) * tail));
     }
     table_cell(&t, "%.0f", g.tokens_per_second);
   }
@@ -146,10 +153,12 @@ static void loss_table(const Report *report, FILE *file) {
   fprintf(
       file,
       "BF16's loss is of the seeds that recipes share, its sd of all its seeds. Verdicts are of the last tenth:\n"
-      "within noise = no worse than another seed of BF16 (its sd) or than two standard errors of the gap; WORSE =\n"
-      "beyond both; SATURATED = elements were cut to the largest value; UNDERFLOW = more than 1 %% of dy became zero;\n"
-      "DIVERGED = NaN or Inf in the loss; NOT FINITE = in the operands; - = a single seed of BF16 shows no "
-      "noise.\n%s\n",
+      "within noise = no worse than another seed of BF16 may be (its sd times Student's t, 95 %%) or than two "
+      "standard\n"
+      "errors of the gap; WORSE = beyond both; SATURATED = elements were cut to the largest value; UNDERFLOW = more\n"
+      "than 1 %% of dy became zero; DIVERGED = NaN or Inf in the loss; NOT FINITE = in the operands; - = a single "
+      "seed\n"
+      "of BF16 shows no noise.\n%s\n",
       report->steps <= LEAST_STEPS ? "With so few steps verdicts mean nothing.\n" : "");
 }
 

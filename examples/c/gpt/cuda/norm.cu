@@ -26,15 +26,22 @@ __device__ __forceinline__ void store_pair(bf16 *p, float lo, float hi) {
   *reinterpret_cast<uint32_t *>(p) = pack2(lo, hi);
 }
 
-// Calls visit(step, column) for this lane's pairs of columns.
-template <class F>
+// Calls visit(step, column) for this lane's pairs of columns; kSteps of them, if that is known: then loads go out
+// together.
+template <int kSteps, class F>
 __device__ __forceinline__ void columns(int64_t dim, int lane, F visit) {
+  if constexpr (kSteps != 0) {
 #pragma unroll
-  for (int step = 0; step < kKept; ++step)
-    if (step * 64 < dim) visit(step, step * 64 + 2 * lane);
-  for (int64_t step = kKept; step * 64 < dim; ++step) visit(kKept, step * 64 + 2 * lane);
+    for (int step = 0; step < kSteps; ++step) visit(step, step * 64 + 2 * lane);
+  } else {
+#pragma unroll
+    for (int step = 0; step < kKept; ++step)
+      if (step * 64 < dim) visit(step, step * 64 + 2 * lane);
+    for (int64_t step = kKept; step * 64 < dim; ++step) visit(kKept, step * 64 + 2 * lane);
+  }
 }
 
+template <int kSteps>
 __global__ void __launch_bounds__(kThreads) forward(Forward c) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -45,10 +52,15 @@ __global__ void __launch_bounds__(kThreads) forward(Forward c) {
   float2 kept[kKept + 1] = {};
   auto read = [&](int step, int64_t j) { return step < kKept ? kept[step] : load2((branch ? sum : in) + j); };
   float mean = 0.0f, variance = 0.0f;
-  columns(c.dim, lane, [&](int step, int64_t j) {
-    float2 x = load2(in + j);
+  uint32_t added[kSteps + 1] = {};
+  if constexpr (kSteps != 0) {
+    columns<kSteps>(c.dim, lane, [&](int step, int64_t j) { kept[step] = load2(in + j); });
+    if (branch) columns<kSteps>(c.dim, lane, [&](int step, int64_t j) { added[step] = load_pair(branch + j); });
+  }
+  columns<kSteps>(c.dim, lane, [&](int step, int64_t j) {
+    float2 x = kSteps ? kept[step] : load2(in + j);
     if (branch) {
-      const uint32_t b = load_pair(branch + j);
+      const uint32_t b = kSteps ? added[kSteps ? step : 0] : load_pair(branch + j);
       x.x += low(b), x.y += high(b);
       store2(sum + j, x);
     }
@@ -56,12 +68,12 @@ __global__ void __launch_bounds__(kThreads) forward(Forward c) {
     mean += x.x + x.y;
   });
   mean = warp_sum(mean) / static_cast<float>(c.dim);
-  columns(c.dim, lane, [&](int step, int64_t j) {
+  columns<kSteps>(c.dim, lane, [&](int step, int64_t j) {
     const float2 x = read(step, j);
     variance += (x.x - mean) * (x.x - mean) + (x.y - mean) * (x.y - mean);
   });
   const float scale = 1.0f / sqrtf(warp_sum(variance) / static_cast<float>(c.dim) + 1e-5f);
-  columns(c.dim, lane, [&](int step, int64_t j) {
+  columns<kSteps>(c.dim, lane, [&](int step, int64_t j) {
     const float2 x = read(step, j), gain = load2(c.a.gain + j), bias = load2(c.a.bias + j);
     store_pair(c.a.out + row * c.dim + j, (x.x - mean) * scale * gain.x + bias.x,
                (x.y - mean) * scale * gain.y + bias.y);
@@ -69,6 +81,7 @@ __global__ void __launch_bounds__(kThreads) forward(Forward c) {
   if (lane == 0) c.a.mean[row] = mean, c.a.scale[row] = scale;
 }
 
+template <int kSteps>
 __global__ void __launch_bounds__(kThreads) backward_rows(Backward c) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -76,6 +89,8 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Backward c) {
   const float *x = c.a.residual + row * c.dim, mean = c.a.mean[row], scale = c.a.scale[row];
   const bf16 *dout = c.a.dout + row * c.dim;
   float2 kept_g[kKept + 1] = {}, kept_x[kKept + 1] = {};  // gradient times gain, centred input
+  float2 kept_d[kSteps + 1] = {};
+  float *dx = c.a.dresidual + row * c.dim;
   auto gradient = [&](int64_t j) {
     const uint32_t d = load_pair(dout + j);
     const float2 gain = load2(c.a.gain + j);
@@ -86,18 +101,18 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Backward c) {
     return make_float2(v.x - mean, v.y - mean);
   };
   float sum = 0.0f, dot = 0.0f;
-  columns(c.dim, lane, [&](int step, int64_t j) {
+  columns<kSteps>(c.dim, lane, [&](int step, int64_t j) {
     const float2 g = gradient(j), v = centred(j);
     kept_g[step] = g, kept_x[step] = v;
+    if (kSteps) kept_d[kSteps ? step : 0] = load2(dx + j);
     sum += g.x + g.y;
     dot += g.x * v.x + g.y * v.y;
   });
   sum = warp_sum(sum) / static_cast<float>(c.dim);
   dot = warp_sum(dot) * scale * scale / static_cast<float>(c.dim);
-  float *dx = c.a.dresidual + row * c.dim;
-  columns(c.dim, lane, [&](int step, int64_t j) {
+  columns<kSteps>(c.dim, lane, [&](int step, int64_t j) {
     const float2 g = step < kKept ? kept_g[step] : gradient(j), v = step < kKept ? kept_x[step] : centred(j);
-    float2 d = load2(dx + j);
+    float2 d = kSteps ? kept_d[kSteps ? step : 0] : load2(dx + j);
     d.x += scale * (g.x - sum - v.x * dot);
     d.y += scale * (g.y - sum - v.y * dot);
     store2(dx + j, d);
@@ -158,7 +173,8 @@ uint64_t cuda_norm_scratch(int64_t rows, int64_t dim) {
 
 void cuda_norm(const Device *d, int64_t rows, int64_t dim, const NormArgs *args) {
   using namespace gpt;
-  launch(d, blocks_of(rows, kWarps), kThreads, forward, Forward{rows, dim, *args});
+  const auto kernel = dim == 768 ? forward<12> : dim == 256 ? forward<4> : forward<0>;
+  launch(d, blocks_of(rows, kWarps), kThreads, kernel, Forward{rows, dim, *args});
 }
 
 void cuda_norm_backward(const Device *d, int64_t rows, int64_t dim, const NormBackwardArgs *args) {
@@ -167,5 +183,6 @@ void cuda_norm_backward(const Device *d, int64_t rows, int64_t dim, const NormBa
   const int64_t chunks = blocks_of(rows, kChunk);
   launch(d, chunks * (dim / 64), kThreads, backward_columns, call);
   launch(d, 2 * dim / 32, kThreads, add_chunks, call, chunks);
-  launch(d, blocks_of(rows, kWarps), kThreads, backward_rows, call);
+  const auto kernel = dim == 768 ? backward_rows<12> : dim == 256 ? backward_rows<4> : backward_rows<0>;
+  launch(d, blocks_of(rows, kWarps), kThreads, kernel, call);
 }

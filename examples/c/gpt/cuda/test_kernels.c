@@ -397,6 +397,8 @@ int main(int count, char **arguments) {
   t.cuda.stream = place_open(&place);
   check_shape(&t, 64, 16, 1, 2);   /* less than a tile */
   check_shape(&t, 128, 144, 2, 1); /* tiles, and a part of one */
+  check_shape(&t, 256, 16, 1, 0);  /* sizes with kernels of their own */
+  check_shape(&t, 768, 16, 1, 0);
   check_shape(&t, 1088, 16, 1, 0); /* wider than what a norm keeps in registers */
 #ifndef FP8_CUDA_EMULATE
   check_shape(&t, 768, 1024, 2, 1);
