@@ -23,9 +23,8 @@ void each_run(const ops::ParamList &p, int32_t i, bool col_part, int64_t size, i
   for (; begin < end; ++own) {
     if (own->count == 0) continue;
     const int64_t n = std::min(end, own->begin + own->count) - begin;
-    const char *slot = static_cast<const char *>(p.gathered) + (own - pieces) * p.slot_bytes;
-    const char *at = slot + (col_part ? p.col_part + own->col_at : p.row_part + own->row_at);
-    body(at + (begin - own->begin) * size, begin, n);
+    const int64_t rank = own - pieces, at = own->at + (col_part ? p.col_part : p.row_part + p.row_shift[rank]);
+    body(static_cast<const char *>(p.slots[rank]) + at + (begin - own->begin) * size, begin, n);
     begin += n;
   }
 }
@@ -58,7 +57,7 @@ void transpose_tile(const ops::ParamList &p, int32_t i, int64_t index) {
   alignas(64) uint8_t in[kTileElements], out[kTileElements];
   const uint8_t *src = in;
   int64_t stride = kTile;
-  if (!p.gathered && item.row.col_stride == 1) {
+  if (!p.slots && item.row.col_stride == 1) {
     src = static_cast<const uint8_t *>(item.row.codes) + row0 * item.row.row_stride + col0;
     stride = item.row.row_stride;
   } else {
@@ -66,7 +65,7 @@ void transpose_tile(const ops::ParamList &p, int32_t i, int64_t index) {
     for (int64_t r = 0; r < rows; ++r) {
       uint8_t *line = in + r * kTile;
       const int64_t begin = (row0 + r) * item.cols + col0;
-      if (p.gathered) {
+      if (p.slots) {
         each_run(p, i, col_part, 1, begin, begin + cols,
                  [&](const char *from, int64_t flat, int64_t n) { std::memcpy(line + (flat - begin), from, n); });
       } else {
@@ -86,7 +85,7 @@ void transpose_tile(const ops::ParamList &p, int32_t i, int64_t index) {
 void scales(const ops::ParamList &p, const ops::ParamItem &item, bool is_col, int64_t begin) {
   const ops::ParamSide &side = is_col ? item.col : item.row;
   const bool swapped = is_col && ops::shares_scale(p.scaling);  // one array of tiles serves both sides
-  const int64_t first = is_col ? item.amax_col : item.amax_row,
+  const int64_t first = is_col ? ops::amax_col(p.scaling, item) : item.amax,
                 amax_stride = swapped ? side.scale_rows : side.scale_cols;
   const int64_t end = std::min(begin + kScaleRows, side.padded_rows);
   for (int64_t i = begin; i < end; ++i)
@@ -96,14 +95,14 @@ void scales(const ops::ParamList &p, const ops::ParamItem &item, bool is_col, in
       const int64_t tile = first + (swapped ? j * amax_stride + i : i * amax_stride + j);
       if (p.amax_dtype == kF32) {
         float s = 0;
-        if (inside && p.gathered)
+        if (inside && p.slots)
           s = scale_of(p.dtype, p.rule, static_cast<const float *>(p.amax)[tile], p.amax_floor).inverse;
         else if (inside)
           s = static_cast<const float *>(item.row.scale)[j * item.row.scale_row_stride + i * item.row.scale_col_stride];
         static_cast<float *>(side.scale)[at] = s;
       } else {
         uint8_t s = 0;
-        if (inside && p.gathered)
+        if (inside && p.slots)
           s = static_cast<const uint8_t *>(p.amax)[tile];
         else if (inside)
           s = static_cast<const uint8_t *>(
@@ -121,13 +120,13 @@ void param_assemble(const ops::ParamList &p, const Parallel &parallel) {
   // Units of an item: runs of the row side (of a 16-bit copy: of the one view asked for), tiles of the column side,
   // scales.
   const auto runs = [&](const ops::ParamItem &m) {
-    return (row || plain) && p.gathered ? tiles(m.rows * m.cols, kFlat) : 0;
+    return (row || plain) && p.slots ? tiles(m.rows * m.cols, kFlat) : 0;
   };
   const auto flips = [&](const ops::ParamItem &m) {
     return col && !plain ? tiles(m.rows, kTile) * tiles(m.cols, kTile) : 0;
   };
   const auto row_scales = [&](const ops::ParamItem &m) {
-    return row && !plain && p.gathered ? tiles(m.row.padded_rows, kScaleRows) : 0;
+    return row && !plain && p.slots ? tiles(m.row.padded_rows, kScaleRows) : 0;
   };
   const auto col_scales = [&](const ops::ParamItem &m) {
     return col && !plain ? tiles(m.col.padded_rows, kScaleRows) : 0;

@@ -99,7 +99,7 @@ Grid row_grid(const ops::ParamList &p, const Unit &u) {
   g.down = tr == 0 ? kTile : tr;
   g.across = tiles(u.cols, g.seg);
   g.stride = scale_cols(p.scaling, u.item.cols);
-  g.first = u.item.amax_row + (tr == 0 ? 0 : u.row0 / tr * g.stride) + (tc == 0 ? 0 : u.col0 / tc);
+  g.first = u.item.amax + (tr == 0 ? 0 : u.row0 / tr * g.stride) + (tc == 0 ? 0 : u.col0 / tc);
   return g;
 }
 
@@ -119,10 +119,11 @@ void amax_unit(const ops::ParamList &p, const Unit &u, void *scratch) {
   }
   if (both && (p.sides & 2)) {
     const int64_t tc = ops::tile_cols(p.scaling), group = tc ? tc : kTile, stride = scale_cols(p.scaling, u.item.rows);
+    const int64_t first = ops::amax_col(p.scaling, u.item);
     tile_ops().amax_cols(x, group, found);
     for (int64_t g = 0; g < tiles(u.rows, group); ++g)
       for (int64_t c = 0; c < u.cols; ++c)
-        merge(p, u.item.amax_col + (u.col0 + c) * stride + (tc ? u.row0 / tc + g : 0), found[g * u.cols + c]);
+        merge(p, first + (u.col0 + c) * stride + (tc ? u.row0 / tc + g : 0), found[g * u.cols + c]);
   }
 }
 
@@ -145,15 +146,16 @@ void cast_unit(const ops::ParamList &p, const Unit &u, const ops::ParamPiece &ow
         m[r * g.across + s] =
             r % g.down ? m[(r - 1) * g.across + s] : multiplier(p, g.first + r / g.down * g.stride + s);
     tile_ops().cast_rows(x, p.dtype, Range::kSaturate, g.seg, m, codes, kTile);
-    store_owned(u, codes, shard + p.row_part + own.row_at);
+    store_owned(u, codes, shard + p.row_part + p.row_shift[rank_of(p)] + own.at);
   }
   if (both && (p.sides & 2)) {
     const int64_t tc = ops::tile_cols(p.scaling), group = tc ? tc : kTile, stride = scale_cols(p.scaling, u.item.rows);
+    const int64_t first = ops::amax_col(p.scaling, u.item);
     for (int64_t g = 0; g < tiles(u.rows, group); ++g)
       for (int64_t c = 0; c < u.cols; ++c)
-        m[g * u.cols + c] = multiplier(p, u.item.amax_col + (u.col0 + c) * stride + (tc ? u.row0 / tc + g : 0));
+        m[g * u.cols + c] = multiplier(p, first + (u.col0 + c) * stride + (tc ? u.row0 / tc + g : 0));
     tile_ops().cast_cols(x, p.dtype, Range::kSaturate, group, m, codes, kTile);
-    store_owned(u, codes, shard + p.col_part + own.col_at);
+    store_owned(u, codes, shard + p.col_part + own.at);
   }
 }
 
@@ -192,7 +194,7 @@ void param_cast(const ops::ParamList &p, const Parallel &parallel) {
         parallel, p.count, first, [&](int32_t i) { return tiles(piece(p, i, rank).count, kFlat); },
         [&](int32_t i, int64_t index) {
           const ops::ParamPiece &own = piece(p, i, rank);
-          uint8_t *out = static_cast<uint8_t *>(p.shard) + p.row_part + own.row_at;
+          uint8_t *out = static_cast<uint8_t *>(p.shard) + p.row_part + p.row_shift[rank] + own.at;
           const int64_t begin = index * kFlat, end = std::min(own.count, begin + kFlat);
           copy_bf16(p.items[i], begin, end, reinterpret_cast<uint16_t *>(out) + begin);
         });

@@ -16,50 +16,63 @@ __device__ __forceinline__ uint8_t code_of(const ops::ParamList &p, uint32_t bit
 }
 
 __device__ __forceinline__ void raise(const ops::ParamList &p, int64_t index, uint32_t bits) {
-  if (bits) atomicMax(static_cast<unsigned *>(p.amax) + index, bits_of(rounded(p, bits)));
+  if (bits) atomic_amax(static_cast<float *>(p.amax) + index, rounded(p, bits));
 }
 
-template <class T>
+// v[k] of the eight lanes of a group become one: lane l gets the maximum of v[l % 8].
+__device__ __forceinline__ uint32_t max_across(uint32_t (&v)[8], int lane) {
+#pragma unroll
+  for (int half = 4; half; half /= 2) {
+    const bool high = lane & half;
+#pragma unroll
+    for (int k = 0; k < half; ++k) {
+      const uint32_t keep = high ? v[k + half] : v[k], give = high ? v[k] : v[k + half];
+      v[k] = larger(keep, shuffle_xor_bits(give, half));
+    }
+  }
+  return v[0];
+}
+
+// kMx: 1 x 32 blocks, whose codes are bytes; else every other scaling.
+template <class T, bool kMx>
 __global__ void __launch_bounds__(128) amax_units(const __grid_constant__ Args a) {
   __shared__ uint32_t cols[4][kSquare], square[4];
   const ops::ParamList &p = a.p;
   const Unit u = find_unit(a);
   if (!u.any) return;
-  const ops::ParamItem &m = *u.item;
-  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  const MasterItem &m = u.m;
+  const int warp = int(threadIdx.x) >> 5, lane = int(threadIdx.x) & 31;
   const int64_t warp_row = u.row0 + 32 * warp, tile_col = u.col0 / kSquare, tile_col32 = u.col0 / 32;
-  const bool both = !ops::shares_scale(p.scaling), row_side = !both || (p.sides & 1), col_side = both && (p.sides & 2);
+  const bool both = kMx || !ops::shares_scale(p.scaling), row_side = !both || (p.sides & 1),
+             col_side = both && (p.sides & 2), by_row = !kMx && (p.scaling == kRow || p.scaling == k1x128);
   const int64_t across = units(m.cols, kSquare), across32 = units(m.cols, 32);
+  uint8_t *codes = static_cast<uint8_t *>(p.amax) + m.amax;
   uint32_t col[4] = {0, 0, 0, 0}, of_row = 0, of_row32[4] = {0, 0, 0, 0};
   const bool whole = is_whole<T>(u);
   if (whole) {
     const int64_t start = warp_row * m.cols + u.col0 + 4 * lane - u.own.begin;
     for (int r = 0; r < 32; r += 8) {
       float x[8][4];
+      uint32_t all[8];
 #pragma unroll
       for (int k = 0; k < 8; ++k) load_four<T>(m.master, start + (r + k) * m.cols, x[k]);
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
-        uint32_t all = 0;
+        all[k] = 0;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const uint32_t v = magnitude(x[k][i]);
-          col[i] = max(col[i], v);
-          all = max(all, v);
+          col[i] = larger(col[i], v);
+          all[k] = larger(all[k], v);
         }
-        if (p.scaling == k1x32) {  // eight lanes a block of 32; lane r + k keeps this row's four maxima
-          all = max(all, __shfl_xor_sync(~0u, all, 1));
-          all = max(all, __shfl_xor_sync(~0u, all, 2));
-          all = max(all, __shfl_xor_sync(~0u, all, 4));
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const uint32_t w = __shfl_sync(~0u, all, 8 * i);
-            if (lane == r + k) of_row32[i] = w;
-          }
-        } else if (p.scaling == kRow || p.scaling == k1x128) {
-          const uint32_t w = __reduce_max_sync(~0u, all);
+        if (by_row) {
+          const uint32_t w = warp_max(all[k]);
           if (lane == r + k) of_row = w;
         }
+      }
+      if (kMx && row_side) {  // eight lanes a block of 32
+        const uint32_t w = max_across(all, lane);
+        codes[(warp_row + r + (lane & 7)) * across32 + tile_col32 + (lane >> 3)] = code_of(p, w);
       }
     }
   }
@@ -77,77 +90,78 @@ __global__ void __launch_bounds__(128) amax_units(const __grid_constant__ Args a
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         v[i] = magnitude(x[k][i]);
-        col[i] = max(col[i], v[i]);
-        all = max(all, v[i]);
+        col[i] = larger(col[i], v[i]);
+        all = larger(all, v[i]);
       }
-      if (p.scaling == k1x32) {  // lane r + k keeps this row's four maxima
+      if (kMx) {  // lane r + k keeps this row's four maxima
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const uint32_t w = __reduce_max_sync(~0u, v[i]);
+          const uint32_t w = warp_max(v[i]);
           if (lane == r + k) of_row32[i] = w;
         }
-      } else if (p.scaling == kRow || p.scaling == k1x128) {
-        const uint32_t w = __reduce_max_sync(~0u, all);
+      } else if (by_row) {
+        const uint32_t w = warp_max(all);
         if (lane == r + k) of_row = w;
       }
     }
   }
-  if (p.scaling == k32x32 || col_side) {
+  if ((!kMx && p.scaling == k32x32) || col_side) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) cols[warp][column_of(whole, lane, i)] = col[i];
-    __syncwarp();
+    sync_warp();
   }
   const int64_t row = warp_row + lane;
   if (row_side && row < m.rows) {
-    if (p.scaling == kRow) raise(p, m.amax_row + row, of_row);
-    if (p.scaling == k1x128) raise(p, m.amax_row + row * across + tile_col, of_row);
-    if (p.scaling == k1x32) {
-      uint8_t *codes = static_cast<uint8_t *>(p.amax) + m.amax_row + row * across32 + tile_col32;
+    if (!kMx && p.scaling == kRow) raise(p, m.amax + row, of_row);
+    if (!kMx && p.scaling == k1x128) raise(p, m.amax + row * across + tile_col, of_row);
+    if (kMx && !whole) {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        if (tile_col32 + i < across32) codes[i] = code_of(p, of_row32[i]);
+        if (tile_col32 + i < across32) codes[row * across32 + tile_col32 + i] = code_of(p, of_row32[i]);
     }
   }
-  if (p.scaling == k32x32) {
+  if (!kMx && p.scaling == k32x32) {
     uint32_t w[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) w[i] = __reduce_max_sync(~0u, cols[warp][lane + 32 * i]);
+    for (int i = 0; i < 4; ++i) w[i] = warp_max(cols[warp][lane + 32 * i]);
     if (lane < 4 && warp_row < m.rows && tile_col32 + lane < across32)
-      static_cast<uint8_t *>(p.amax)[m.amax_row + warp_row / 32 * across32 + tile_col32 + lane] =
-          code_of(p, lane == 0   ? w[0]
-                     : lane == 1 ? w[1]
-                     : lane == 2 ? w[2]
-                                 : w[3]);
+      codes[warp_row / 32 * across32 + tile_col32 + lane] = code_of(p, lane == 0   ? w[0]
+                                                                       : lane == 1 ? w[1]
+                                                                       : lane == 2 ? w[2]
+                                                                                   : w[3]);
   }
-  if (p.scaling == kTensor || p.scaling == k128x128) {
-    const uint32_t w = __reduce_max_sync(~0u, max(max(col[0], col[1]), max(col[2], col[3])));
+  if (!kMx && (p.scaling == kTensor || p.scaling == k128x128)) {
+    const uint32_t w = warp_max(larger(larger(col[0], col[1]), larger(col[2], col[3])));
     if (lane == 0) square[warp] = w;
     __syncthreads();
     if (threadIdx.x == 0)
-      raise(p, m.amax_row + (p.scaling == kTensor ? 0 : u.row0 / kSquare * across + tile_col),
-            max(max(square[0], square[1]), max(square[2], square[3])));
+      raise(p, m.amax + (p.scaling == kTensor ? 0 : u.row0 / kSquare * across + tile_col),
+            larger(larger(square[0], square[1]), larger(square[2], square[3])));
   }
   if (!col_side) return;
   __syncthreads();
-  const int c = threadIdx.x;
+  const int c = int(threadIdx.x);
   const int64_t column = u.col0 + c, down32 = units(m.rows, 32), row32 = u.row0 / 32;
   if (column >= m.cols) return;
-  if (p.scaling == k1x32) {
-    uint8_t *codes = static_cast<uint8_t *>(p.amax) + m.amax_col + column * down32 + row32;
-    uint8_t byte[4];
+  if (kMx) {
+    codes += m.rows * across32 + column * down32 + row32;
+    uint32_t word = 0;
 #pragma unroll
-    for (int g = 0; g < 4; ++g) byte[g] = code_of(p, cols[g][c]);
+    for (int g = 0; g < 4; ++g) word |= uint32_t(code_of(p, cols[g][c])) << 8 * g;
     if (row32 + 4 <= down32 && reinterpret_cast<uintptr_t>(codes) % 4 == 0) {
-      *reinterpret_cast<uchar4 *>(codes) = make_uchar4(byte[0], byte[1], byte[2], byte[3]);
+      *reinterpret_cast<uint32_t *>(codes) = word;
     } else {
 #pragma unroll
       for (int g = 0; g < 4; ++g)
-        if (row32 + g < down32) codes[g] = byte[g];
+        if (row32 + g < down32) codes[g] = uint8_t(word >> 8 * g);
     }
     return;
   }
-  const uint32_t w = max(max(cols[0][c], cols[1][c]), max(cols[2][c], cols[3][c]));
-  raise(p, m.amax_col + (p.scaling == kRow ? column : column * units(m.rows, kSquare) + u.row0 / kSquare), w);
+  const uint32_t w = larger(larger(cols[0][c], cols[1][c]), larger(cols[2][c], cols[3][c]));
+  raise(p,
+        p.scaling == kRow ? m.amax + m.rows + column
+                          : m.amax + m.rows * across + column * units(m.rows, kSquare) + u.row0 / kSquare,
+        w);
 }
 
 struct Sources {
@@ -155,12 +169,33 @@ struct Sources {
   int count;
 };
 
-template <class T>
-__global__ void __launch_bounds__(256) reduce_units(T *dst, const __grid_constant__ Sources s, int64_t size) {
-  for (int64_t i = blockIdx.x * int64_t{256} + threadIdx.x; i < size; i += gridDim.x * int64_t{256}) {
-    T best = dst[i];
-    for (int k = 0; k < s.count; ++k) best = max(best, static_cast<const T *>(s.at[k])[i]);
-    dst[i] = best;
+__device__ __forceinline__ uint32_t max_of(uint32_t a, uint32_t b, bool bytes) {  // bits of floats, or bytes
+  return bytes ? max_bytes(a, b) : larger(a, b);
+}
+
+template <bool kBytes>
+__global__ void __launch_bounds__(256) reduce_units(uint8_t *dst, const __grid_constant__ Sources s, int64_t size) {
+  const int64_t step = int64_t(gridDim.x) * 256, first = int64_t(blockIdx.x) * 256 + int(threadIdx.x);
+  uintptr_t ends = reinterpret_cast<uintptr_t>(dst);
+  for (int k = 0; k < s.count; ++k) ends |= reinterpret_cast<uintptr_t>(s.at[k]);
+  const int64_t vectors = ends % 16 ? 0 : size / 16;
+  for (int64_t i = first; i < vectors; i += step) {
+    uint4 best = reinterpret_cast<const uint4 *>(dst)[i];
+    for (int k = 0; k < s.count; ++k) {
+      const uint4 v = static_cast<const uint4 *>(s.at[k])[i];
+      best = make_uint4(max_of(best.x, v.x, kBytes), max_of(best.y, v.y, kBytes), max_of(best.z, v.z, kBytes),
+                        max_of(best.w, v.w, kBytes));
+    }
+    reinterpret_cast<uint4 *>(dst)[i] = best;
+  }
+  using Element = std::conditional_t<kBytes, uint8_t, uint32_t>;
+  for (int64_t i = vectors * 16 / int64_t{sizeof(Element)} + first; i < size / int64_t{sizeof(Element)}; i += step) {
+    Element best = reinterpret_cast<const Element *>(dst)[i];
+    for (int k = 0; k < s.count; ++k) {
+      const Element v = static_cast<const Element *>(s.at[k])[i];
+      best = v > best ? v : best;
+    }
+    reinterpret_cast<Element *>(dst)[i] = best;
   }
 }
 
@@ -168,41 +203,37 @@ __global__ void __launch_bounds__(256) reduce_units(T *dst, const __grid_constan
 
 // ---------------------------------------------------------------- launchers
 
-int64_t param_table_bytes(const ops::ParamList &p) { return items_bytes(p) + pieces_bytes(p); }
-
 cudaError_t launch_param_amax(const ops::ParamList &p, cudaStream_t stream, int32_t *launches) {
   if (plain_copy(p.scaling) || p.amax_count == 0) return cudaSuccess;
-  const cudaError_t e = cudaMemsetAsync(p.amax, 0, p.amax_count * (p.amax_dtype == kF32 ? 4 : 1), stream);
+  const cudaError_t e = cudaMemsetAsync(p.amax, 0, size_t(p.amax_count) * (p.amax_dtype == kF32 ? 4 : 1), stream);
   if (e != cudaSuccess) return e;
-  return over_masters(p, stream, launches, [&](const Args &args, unsigned grid, int32_t dtype) {
-    if (dtype == kF32)
-      amax_units<float><<<grid, 128, 0, stream>>>(args);
-    else
-      amax_units<uint16_t><<<grid, 128, 0, stream>>>(args);
+  const bool mx = p.scaling == k1x32;
+  return over_masters(p, stream, launches, [&](const Args &args, dim3 grid, int32_t dtype) {
+    const auto kernel = dtype == kF32 ? (mx ? amax_units<float, true> : amax_units<float, false>)
+                                      : (mx ? amax_units<uint16_t, true> : amax_units<uint16_t, false>);
+    return launch(kernel, grid, 128, stream, false, args);
   });
 }
 
 cudaError_t launch_reduce_max(const ops::ReduceMax &r, cudaStream_t stream, int32_t *launches) {
+  const int64_t size = r.size * (r.dtype == kF32 ? 4 : 1);
   for (int32_t at = 0; at < r.count; at += 64) {
     Sources s{};
     for (int32_t k = at; k < std::min(r.count, at + 64); ++k)
       if (r.sources[k] != r.dst) s.at[s.count++] = r.sources[k];
-    const unsigned grid = static_cast<unsigned>(std::min<int64_t>(units(r.size, 256), 4096));
+    const unsigned grid = unsigned(std::min<int64_t>(units(size, 4096), 4096));
     if (grid == 0 || s.count == 0) continue;
-    if (r.dtype == kF32)
-      reduce_units<float><<<grid, 256, 0, stream>>>(static_cast<float *>(r.dst), s, r.size);
-    else
-      reduce_units<uint8_t><<<grid, 256, 0, stream>>>(static_cast<uint8_t *>(r.dst), s, r.size);
     ++*launches;
-    const cudaError_t e = cudaGetLastError();
+    const cudaError_t e = launch(r.dtype == kF32 ? reduce_units<false> : reduce_units<true>, grid, 256, stream, false,
+                                 static_cast<uint8_t *>(r.dst), s, size);
     if (e != cudaSuccess) return e;
   }
   return cudaSuccess;
 }
 
 cudaError_t load_partial_amax() {
-  return load_code(&amax_units<float>, &amax_units<uint16_t>, &reduce_units<float>, &reduce_units<uint8_t>,
-                   &upload_chunk);
+  return load_code(&amax_units<float, false>, &amax_units<uint16_t, false>, &amax_units<float, true>,
+                   &amax_units<uint16_t, true>, &reduce_units<false>, &reduce_units<true>, &upload_chunk);
 }
 
 }  // namespace fp8::cuda

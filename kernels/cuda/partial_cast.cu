@@ -23,66 +23,100 @@ __device__ __forceinline__ void store_line(uint8_t *piece, const Line &l, const 
   if (l.at[3] >= 0) piece[l.at[3]] = uint8_t(high >> 8);
 }
 
-template <class T, class F>
-__global__ void __launch_bounds__(128) cast_units(const __grid_constant__ Args a) {
+// Of one side's tile, for this thread's rows or columns: four codes that lie together, of which `count` exist.
+__device__ __forceinline__ float4 four_multipliers(const ops::ParamList &p, int64_t index, int64_t count) {
+  const uint8_t *codes = static_cast<const uint8_t *>(p.amax) + index;
+  uint32_t word = 0;
+  if (count >= 4 && reinterpret_cast<uintptr_t>(codes) % 4 == 0) {
+    word = *reinterpret_cast<const uint32_t *>(codes);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (i < count) word |= uint32_t(codes[i]) << 8 * i;
+  }
+  return make_float4(reciprocal_e8m0(uint8_t(word)), reciprocal_e8m0(uint8_t(word >> 8)),
+                     reciprocal_e8m0(uint8_t(word >> 16)), reciprocal_e8m0(uint8_t(word >> 24)));
+}
+
+// kMx: 1 x 32 blocks; else every other scaling.
+template <class T, class F, bool kMx>
+__global__ void __launch_bounds__(128, kMx && sizeof(T) == 4 ? 5 : 4) cast_units(const __grid_constant__ Args a) {
+  // Multipliers of each row (one, or one of each 32 columns) and, MX, of each column in this warp's 32 rows.
+  __shared__ float4 of_rows[4][32];
+  __shared__ float of_cols[kMx ? 4 : 1][kSquare];
   const ops::ParamList &p = a.p;
   const Unit u = find_unit(a);
   if (!u.any) return;
-  const ops::ParamItem &m = *u.item;
-  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  const MasterItem &m = u.m;
+  const int warp = int(threadIdx.x) >> 5, lane = int(threadIdx.x) & 31;
   const int64_t warp_row = u.row0 + 32 * warp, tile_col = u.col0 / kSquare, tile_col32 = u.col0 / 32;
-  const bool both = !ops::shares_scale(p.scaling), row_side = !both || (p.sides & 1), col_side = both && (p.sides & 2);
+  const bool both = kMx || !ops::shares_scale(p.scaling), row_side = !both || (p.sides & 1),
+             col_side = both && (p.sides & 2), by_row = kMx || p.scaling == kRow || p.scaling == k1x128;
   const int64_t across = units(m.cols, kSquare), across32 = units(m.cols, 32), my_row = warp_row + lane;
-  uint8_t *row_piece = static_cast<uint8_t *>(p.shard) + p.row_part + u.own.row_at;
-  uint8_t *col_piece = static_cast<uint8_t *>(p.shard) + p.col_part + u.own.col_at;
-  // Multipliers: of the tile, of each row, of the lane's own columns.
-  __shared__ float4 of_rows[4][32];
+  uint8_t *row_piece = static_cast<uint8_t *>(p.shard) + p.row_part + table_at<int64_t>(a, u.rank * 8) + u.own.at;
+  uint8_t *col_piece = static_cast<uint8_t *>(p.shard) + p.col_part + u.own.at;
+  const bool whole = is_whole<T>(u);
+  const int64_t start = warp_row * m.cols + u.col0 + 4 * lane - u.own.begin;
+  float x[8][4];
+  if (whole) {  // under way while the multipliers are made
+#pragma unroll
+    for (int k = 0; k < 8; ++k) load_four<T>(m.master, start + k * m.cols, x[k]);
+  }
   float flat[4] = {1, 1, 1, 1}, col[4] = {1, 1, 1, 1};
-  const bool whole = is_whole<T>(u), by_row = p.scaling == kRow || p.scaling == k1x128 || p.scaling == k1x32;
-  if (row_side && !by_row && warp_row < m.rows) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (p.scaling == k32x32) {
-        if (tile_col32 + i < across32) flat[i] = multiplier(p, m.amax_row + warp_row / 32 * across32 + tile_col32 + i);
-      } else {
-        flat[i] =
-            i ? flat[0] : multiplier(p, m.amax_row + (p.scaling == kTensor ? 0 : u.row0 / kSquare * across + tile_col));
-      }
+  if (kMx) {
+    if (row_side && my_row < m.rows)
+      of_rows[warp][lane] = four_multipliers(p, m.amax + my_row * across32 + tile_col32, across32 - tile_col32);
+    const int64_t column = u.col0 + int(threadIdx.x), down32 = units(m.rows, 32), row32 = u.row0 / 32;
+    if (col_side && column < m.cols) {
+      const float4 v = four_multipliers(p, m.amax + m.rows * across32 + column * down32 + row32, down32 - row32);
+      of_cols[0][threadIdx.x] = v.x;
+      of_cols[kMx ? 1 : 0][threadIdx.x] = v.y;
+      of_cols[kMx ? 2 : 0][threadIdx.x] = v.z;
+      of_cols[kMx ? 3 : 0][threadIdx.x] = v.w;
     }
-    if (whole) flat[0] = lane < 8 ? flat[0] : lane < 16 ? flat[1] : lane < 24 ? flat[2] : flat[3];
-  }
-  if (row_side && by_row) {
-    float mine[4] = {1, 1, 1, 1};
+    __syncthreads();
+    if (col_side) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (my_row >= m.rows) continue;
-      if (p.scaling == k1x32) {
-        if (tile_col32 + i < across32) mine[i] = multiplier(p, m.amax_row + my_row * across32 + tile_col32 + i);
-      } else {
-        mine[i] = i ? mine[0] : multiplier(p, m.amax_row + (p.scaling == kRow ? my_row : my_row * across + tile_col));
-      }
+      for (int i = 0; i < 4; ++i) col[i] = of_cols[warp][column_of(whole, lane, i)];
     }
-    of_rows[warp][lane] = make_float4(mine[0], mine[1], mine[2], mine[3]);
-    __syncwarp();
-  }
-  if (col_side && warp_row < m.rows) {
+  } else {
+    if (row_side && !by_row && warp_row < m.rows) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int64_t column = u.col0 + column_of(whole, lane, i);
-      if (column >= m.cols) continue;
-      const int64_t at = p.scaling == kRow    ? column
-                         : p.scaling == k1x32 ? column * units(m.rows, 32) + warp_row / 32
-                                              : column * units(m.rows, kSquare) + u.row0 / kSquare;
-      col[i] = multiplier(p, m.amax_col + at);
+      for (int i = 0; i < 4; ++i) {
+        if (p.scaling == k32x32) {
+          if (tile_col32 + i < across32) flat[i] = multiplier(p, m.amax + warp_row / 32 * across32 + tile_col32 + i);
+        } else {
+          flat[i] = i ? flat[0]
+                      : multiplier(p, m.amax + (p.scaling == kTensor ? 0 : u.row0 / kSquare * across + tile_col));
+        }
+      }
+      if (whole) flat[0] = lane < 8 ? flat[0] : lane < 16 ? flat[1] : lane < 24 ? flat[2] : flat[3];
+    }
+    if (row_side && by_row) {
+      float mine = 1;
+      if (my_row < m.rows)
+        mine = multiplier(p, m.amax + (p.scaling == kRow ? my_row : my_row * across + tile_col));
+      of_rows[warp][lane] = make_float4(mine, mine, mine, mine);
+      sync_warp();
+    }
+    if (col_side && warp_row < m.rows) {
+      const int64_t tiles = p.scaling == kRow ? 1 : across, down = units(m.rows, kSquare);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int64_t column = u.col0 + column_of(whole, lane, i);
+        if (column >= m.cols) continue;
+        col[i] = multiplier(
+            p, m.amax + m.rows * tiles + (p.scaling == kRow ? column : column * down + u.row0 / kSquare));
+      }
     }
   }
   const bool round = p.round_bf16 && sizeof(T) == 4;
   if (whole) {
-    const int64_t start = warp_row * m.cols + u.col0 + 4 * lane - u.own.begin;
     for (int r = 0; r < 32; r += 8) {
-      float x[8][4];
+      if (r) {
 #pragma unroll
-      for (int k = 0; k < 8; ++k) load_four<T>(m.master, start + (r + k) * m.cols, x[k]);
+        for (int k = 0; k < 8; ++k) load_four<T>(m.master, start + (r + k) * m.cols, x[k]);
+      }
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
         const int64_t at = start + (r + k) * m.cols;
@@ -101,7 +135,6 @@ __global__ void __launch_bounds__(128) cast_units(const __grid_constant__ Args a
     return;
   }
   for (int r = 0; r < 32; r += 4) {
-    float x[4][4];
     Line l[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -126,15 +159,17 @@ __global__ void __launch_bounds__(128) cast_units(const __grid_constant__ Args a
 template <class T>
 __global__ void __launch_bounds__(256) copy_units(const __grid_constant__ Args a) {
   const ops::ParamList &p = a.p;
-  const int i = find_item(a.items, p.count, blockIdx.x);
-  const ops::ParamPiece own = a.pieces[int64_t{i} * p.world + (p.rank >= 0 ? p.rank : *p.rank_data)];
-  const int64_t begin = (blockIdx.x - a.items[i].first) * kFlat, end = min(own.count, begin + kFlat);
-  uint16_t *out = reinterpret_cast<uint16_t *>(static_cast<uint8_t *>(p.shard) + p.row_part + own.row_at);
-  for (int64_t at = begin + threadIdx.x; at < end; at += blockDim.x) {
+  const int i = find_item<MasterItem>(a, blockIdx.x), rank = p.rank >= 0 ? p.rank : *p.rank_data;
+  const MasterItem m = item_at<MasterItem>(a, i);
+  const ops::ParamPiece own = piece_at<ops::ParamPiece>(a, i, rank);
+  const int64_t begin = (blockIdx.x - m.first) * kFlat, end = begin + kFlat < own.count ? begin + kFlat : own.count;
+  uint16_t *out = reinterpret_cast<uint16_t *>(static_cast<uint8_t *>(p.shard) + p.row_part +
+                                               table_at<int64_t>(a, rank * 8) + own.at);
+  for (int64_t at = begin + int(threadIdx.x); at < end; at += int(blockDim.x)) {
     if constexpr (sizeof(T) == 2)
-      out[at] = static_cast<const uint16_t *>(a.items[i].item.master)[at];
+      out[at] = static_cast<const uint16_t *>(m.master)[at];
     else
-      out[at] = encode_bf16(static_cast<const float *>(a.items[i].item.master)[at]);
+      out[at] = encode_bf16(static_cast<const float *>(m.master)[at]);
   }
 }
 
@@ -142,30 +177,27 @@ __global__ void __launch_bounds__(256) copy_units(const __grid_constant__ Args a
 
 // ---------------------------------------------------------------- launchers
 
+template <class T>
+static auto cast_kernel(int32_t dtype, bool mx) {
+  return dtype == kE4M3 ? (mx ? cast_units<T, E4M3, true> : cast_units<T, E4M3, false>)
+                        : (mx ? cast_units<T, E5M2, true> : cast_units<T, E5M2, false>);
+}
+
 cudaError_t launch_param_cast(const ops::ParamList &p, cudaStream_t stream, int32_t *launches) {
-  return over_masters(p, stream, launches, [&](const Args &args, unsigned grid, int32_t dtype) {
-    if (plain_copy(p.scaling)) {
-      if (dtype == kF32)
-        copy_units<float><<<grid, 256, 0, stream>>>(args);
-      else
-        copy_units<uint16_t><<<grid, 256, 0, stream>>>(args);
-    } else if (p.dtype == kE4M3) {
-      if (dtype == kF32)
-        cast_units<float, E4M3><<<grid, 128, 0, stream>>>(args);
-      else
-        cast_units<uint16_t, E4M3><<<grid, 128, 0, stream>>>(args);
-    } else {
-      if (dtype == kF32)
-        cast_units<float, E5M2><<<grid, 128, 0, stream>>>(args);
-      else
-        cast_units<uint16_t, E5M2><<<grid, 128, 0, stream>>>(args);
-    }
+  return over_masters(p, stream, launches, [&](const Args &args, dim3 grid, int32_t dtype) {
+    if (plain_copy(p.scaling))
+      return launch(dtype == kF32 ? copy_units<float> : copy_units<uint16_t>, grid, 256, stream, false, args);
+    const bool mx = p.scaling == k1x32;
+    return launch(dtype == kF32 ? cast_kernel<float>(p.dtype, mx) : cast_kernel<uint16_t>(p.dtype, mx), grid, 128,
+                  stream, false, args);
   });
 }
 
 cudaError_t load_partial_cast() {
-  return load_code(&cast_units<float, E4M3>, &cast_units<uint16_t, E4M3>, &cast_units<float, E5M2>,
-                   &cast_units<uint16_t, E5M2>, &copy_units<float>, &copy_units<uint16_t>, &upload_chunk);
+  return load_code(&cast_units<float, E4M3, false>, &cast_units<uint16_t, E4M3, false>, &cast_units<float, E5M2, false>,
+                   &cast_units<uint16_t, E5M2, false>, &cast_units<float, E4M3, true>,
+                   &cast_units<uint16_t, E4M3, true>, &cast_units<float, E5M2, true>, &cast_units<uint16_t, E5M2, true>,
+                   &copy_units<float>, &copy_units<uint16_t>, &upload_chunk);
 }
 
 }  // namespace fp8::cuda

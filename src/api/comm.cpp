@@ -8,8 +8,9 @@ using namespace fp8;
 
 fp8_status fp8_comm_create(const fp8_comm_ops *ops, fp8_comm **comm) {
   return guard("fp8_comm_create", [&] {
-    need(ops, "ops");
     need(comm, "comm");
+    *comm = nullptr;
+    need(ops, "ops");
     *comm = create_comm(read_sized(ops, "ops"));
   });
 }
@@ -17,14 +18,16 @@ fp8_status fp8_comm_create(const fp8_comm_ops *ops, fp8_comm **comm) {
 fp8_status fp8_comm_create_local(int32_t size, fp8_comm **comms) {
   return guard("fp8_comm_create_local", [&] {
     need(comms, "comms");
+    for (int32_t r = 0; r < size; ++r) comms[r] = nullptr;
     create_local(size, comms);
   });
 }
 
 fp8_status fp8_comm_create_nccl(void *nccl_comm, fp8_comm **comm) {
   return guard("fp8_comm_create_nccl", [&] {
-    need(nccl_comm, "nccl_comm");
     need(comm, "comm");
+    *comm = nullptr;
+    need(nccl_comm, "nccl_comm");
     *comm = create_nccl(nccl_comm);
   });
 }
@@ -39,9 +42,10 @@ fp8_status fp8_comm_nccl_id(uint8_t *id) {
 fp8_status fp8_comm_create_nccl_rank(const fp8_context *context, const uint8_t *id, int32_t rank, int32_t size,
                                      fp8_comm **comm) {
   return guard("fp8_comm_create_nccl_rank", [&] {
+    need(comm, "comm");
+    *comm = nullptr;
     need(context, "context");
     need(id, "id");
-    need(comm, "comm");
     *comm = create_nccl_rank(*context, id, rank, size);
   });
 }

@@ -23,10 +23,11 @@ fp8_status fp8_dispatch_plan_sizes(const fp8_context *c, const fp8_comm *comm, c
 fp8_status fp8_dispatch_plan_create(const fp8_context *c, fp8_comm *comm, const fp8_dispatch_config *config,
                                     fp8_stream stream, fp8_dispatch_plan **plan) {
   return guard("fp8_dispatch_plan_create", [&] {
+    need(plan, "plan");
+    *plan = nullptr;
     need(c, "c");
     need(comm, "comm");
     need(config, "config");
-    need(plan, "plan");
     *plan = create_plan(*c, *comm, read_sized(config, "config"), stream);
   });
 }

@@ -27,9 +27,10 @@ void run(const fp8_context *c, fp8_comm *comm, const fp8_param_args *args, fp8_s
 
 fp8_status fp8_param_create(const fp8_context *context, const fp8_param_config *config, fp8_param **param) {
   return guard("fp8_param_create", [&] {
+    need(param, "param");
+    *param = nullptr;
     need(context, "context");
     need(config, "config");
-    need(param, "param");
     *param = create_param(*context, read_sized(config, "config"));
   });
 }

@@ -3,11 +3,13 @@
 // each rank copies what it needs from the others, and nobody leaves before all have copied. A rank that is destroyed,
 // or that fp8_comm_wait finds missing after its timeout, aborts the group: everyone blocked in it returns FP8_ERR_COMM.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "core/comm.h"
@@ -16,10 +18,11 @@ namespace fp8 {
 
 namespace {
 
-enum class Op { kNone, kAllGather, kReduceMax, kAllToAll };
+enum class Op { kNone, kAllGather, kReduceMax, kAllToAll, kVisit };
 
 const char *op_name(Op op) {
   return op == Op::kAllGather   ? "all_gather"
+         : op == Op::kVisit     ? "all_gather in place"
          : op == Op::kReduceMax ? "all_reduce_max"
          : op == Op::kAllToAll  ? "all_to_all"
                                 : "none";
@@ -32,6 +35,8 @@ struct Call {  // what a rank has published
   const int64_t *src_bytes = nullptr, *src_offsets = nullptr, *dst_bytes = nullptr, *dst_offsets = nullptr;
   int64_t count = 0;
   int32_t dtype = 0;
+  const void *api = nullptr;  // whose memory it is: the host's, or a device's
+  int32_t device = 0;
 };
 
 struct Group {
@@ -41,12 +46,14 @@ struct Group {
   std::vector<Call> calls;
   std::vector<bool> inside, here;  // in a call; at the barrier
   int32_t arrived = 0, copying = 0;
-  uint64_t generation = 0;
+  std::atomic<uint64_t> generation{0};
+  std::atomic<bool> broken{false};
   std::string fault;  // empty: healthy
 
   int32_t size() const { return static_cast<int32_t>(calls.size()); }
   void abort(const std::string &why) {  // mutex held
     if (fault.empty()) fault = why;
+    broken = true;
     changed.notify_all();
   }
   [[noreturn]] void fail_now() { fail(FP8_ERR_COMM, "local communicator: %s", fault.c_str()); }
@@ -71,7 +78,8 @@ std::string misfit(const Group &g) {
       return format("all_reduce_max of %lld elements of dtype %d on rank %d, of %lld of dtype %d on rank 0",
                     static_cast<long long>(other.count), other.dtype, r, static_cast<long long>(first.count),
                     first.dtype);
-    for (int32_t q = 0; first.op == Op::kAllGather && q < g.size(); ++q)
+    const bool gathers = first.op == Op::kAllGather || first.op == Op::kVisit;
+    for (int32_t q = 0; gathers && q < g.size(); ++q)
       if (other.dst_bytes[q] != first.dst_bytes[q])
         return format("all_gather takes %lld bytes of rank %d on rank %d, %lld on rank 0",
                       static_cast<long long>(other.dst_bytes[q]), q, r, static_cast<long long>(first.dst_bytes[q]));
@@ -84,6 +92,8 @@ std::string misfit(const Group &g) {
                       static_cast<long long>(g.calls[q].dst_bytes[r]));
   return std::string();
 }
+
+constexpr int kYields = 64;
 
 // All ranks reach this point, or the group is aborted. `enter`: the calls are complete and get compared.
 void barrier(Group &g, Lock &lock, int32_t rank, bool enter) {
@@ -105,6 +115,10 @@ void barrier(Group &g, Lock &lock, int32_t rank, bool enter) {
     g.changed.notify_all();
     return;
   }
+  // the last to come is rarely far: waking a sleeper takes longer
+  lock.unlock();
+  for (int i = 0; i < kYields && g.generation == generation && !g.broken; ++i) std::this_thread::yield();
+  lock.lock();
   g.changed.wait(lock, [&] { return g.generation != generation || !g.fault.empty(); });
   if (g.generation == generation) g.fail_now();
 }
@@ -119,8 +133,9 @@ void finish(const Transport &t, fp8_stream stream) {
   if (t.api) check(t.api->stream_sync(t.self, stream));
 }
 
+// body(transport, calls, meet): meet() waits until all ranks are there, and what they have enqueued so far is done.
 template <class Body>
-void collective(Rank &self, const Call &call, fp8_stream stream, Body &&body) {
+void collective(Rank &self, Call call, fp8_stream stream, Body &&body) {
   Group &g = *self.group;
   Transport transport;
   {
@@ -128,6 +143,8 @@ void collective(Rank &self, const Call &call, fp8_stream stream, Body &&body) {
     transport = self.transport;
     g.inside[self.rank] = true;
   }
+  call.api = transport.api;
+  if (transport.api) call.device = transport.context->device;
   struct Leave {  // whatever happens, the rank is outside again and its peers' buffers are no longer read
     Group &g;
     int32_t rank;
@@ -152,7 +169,11 @@ void collective(Rank &self, const Call &call, fp8_stream stream, Body &&body) {
     leave.copying = leave.entered = true;
   }
   try {
-    body(transport, g.calls);
+    body(transport, g.calls, [&] {
+      finish(transport, stream);
+      Lock lock(g.mutex);
+      barrier(g, lock, self.rank, false);
+    });
     finish(transport, stream);
   } catch (const std::exception &e) {
     Lock lock(g.mutex);
@@ -188,12 +209,33 @@ fp8_status local_all_gather(void *user, const void *src, void *dst, const int64_
   call.dst_bytes = bytes;
   call.dst_offsets = offsets;
   return translated([&] {
-    collective(self, call, stream, [&](const Transport &t, const std::vector<Call> &calls) {
+    collective(self, call, stream, [&](const Transport &t, const std::vector<Call> &calls, auto &&) {
       const int32_t n = static_cast<int32_t>(calls.size());
       for (int32_t i = 0; i < n; ++i) {  // from the next rank on, so that not all read the same one
         const int32_t r = (self.rank + i) % n;
         move(t, call.dst + offsets[r], calls[r].src, bytes[r], stream);
       }
+    });
+  });
+}
+
+// Ranks whose memory is one device's, or the host's, read each other's parts where they lie.
+fp8_status local_visit(void *user, const void *src, const int64_t *bytes, fp8_stream stream,
+                       void (*read)(void *, const void *const *), void *arg, bool *seen) {
+  Rank &self = *static_cast<Rank *>(user);
+  Call call;
+  call.op = Op::kVisit;
+  call.src = static_cast<const char *>(src);
+  call.dst_bytes = bytes;
+  return translated([&] {
+    collective(self, call, stream, [&](const Transport &, const std::vector<Call> &calls, auto &&) {
+      std::vector<const void *> sources;
+      for (const Call &other : calls) {
+        if (other.api != calls[0].api || other.device != calls[0].device) return;
+        sources.push_back(other.src);
+      }
+      read(arg, sources.data());
+      *seen = true;
     });
   });
 }
@@ -220,7 +262,7 @@ fp8_status local_all_reduce_max(void *user, void *inout, int64_t count, int32_t 
       fail(FP8_ERR_UNSUPPORTED, "all_reduce_max of dtype %d: F32 or U8", dtype);
     const int64_t n = self.group->size(), element = dtype == FP8_DTYPE_F32 ? 4 : 1;
     const auto begin = [&](int64_t r) { return count / n * r + std::min(r, count % n); };
-    collective(self, call, stream, [&](const Transport &t, const std::vector<Call> &calls) {
+    collective(self, call, stream, [&](const Transport &t, const std::vector<Call> &calls, auto &&meet) {
       const int64_t at = begin(self.rank), size = begin(self.rank + 1) - at;
       std::vector<const void *> sources;
       for (const Call &other : calls) sources.push_back(other.dst + at * element);
@@ -234,11 +276,10 @@ fp8_status local_all_reduce_max(void *user, void *inout, int64_t count, int32_t 
       } else {
         max_of(reinterpret_cast<uint8_t *>(own), sources, size);
       }
-    });
-    collective(self, call, stream, [&](const Transport &t, const std::vector<Call> &calls) {
+      meet();
       for (int64_t r = 0; r < n; ++r) {
-        const int64_t at = begin(r), size = begin(r + 1) - at;
-        if (r != self.rank) move(t, call.dst + at * element, calls[r].dst + at * element, size * element, stream);
+        const int64_t from = begin(r) * element, bytes = begin(r + 1) * element - from;
+        if (r != self.rank) move(t, call.dst + from, calls[r].dst + from, bytes, stream);
       }
     });
   });
@@ -256,7 +297,7 @@ fp8_status local_all_to_all(void *user, const void *src, const int64_t *src_byte
   call.dst_bytes = dst_bytes;
   call.dst_offsets = dst_offsets;
   return translated([&] {
-    collective(self, call, stream, [&](const Transport &t, const std::vector<Call> &calls) {
+    collective(self, call, stream, [&](const Transport &t, const std::vector<Call> &calls, auto &&) {
       const int32_t n = static_cast<int32_t>(calls.size());
       for (int32_t i = 0; i < n; ++i) {
         const int32_t r = (self.rank + i) % n;
@@ -324,6 +365,7 @@ void create_local(int32_t size, fp8_comm **comms) {
   CommExtra extra{};
   extra.bind = local_bind;
   extra.wait = local_wait;
+  extra.visit = local_visit;
   extra.sets_detail = true;
   for (int32_t r = 0; r < size; ++r) {
     auto rank = std::make_unique<Rank>(Rank{group, r, Transport{}, Transport{}});

@@ -146,7 +146,9 @@ void release(void *user) {
 }  // namespace
 
 fp8_status fp8_comm_create_mpi(int32_t fortran_comm, uint32_t flags, fp8_comm **comm) {
-  if (!comm || (flags & ~uint32_t{FP8_MPI_CUDA_AWARE})) return FP8_ERR_ARGUMENT;
+  if (!comm) return FP8_ERR_ARGUMENT;
+  *comm = nullptr;
+  if (flags & ~uint32_t{FP8_MPI_CUDA_AWARE}) return FP8_ERR_ARGUMENT;
   int initialized = 0, finalized = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);

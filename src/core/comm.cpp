@@ -136,6 +136,21 @@ void gather_bytes(const fp8_context &c, fp8_comm &comm, const void *src, void *d
   sync(c, stream);
 }
 
+bool visit_parts(const fp8_context &c, fp8_comm &comm, const void *src, const int64_t *bytes, fp8_stream stream,
+                 const std::function<void(const void *const *)> &read) {
+  if (!comm.extra.visit || !reaches(c, comm)) return false;
+  bind(&c, comm);
+  using Read = std::function<void(const void *const *)>;
+  const auto call = [](void *arg, const void *const *sources) { (*static_cast<const Read *>(arg))(sources); };
+  bool seen = false;
+  check_call(comm,
+             comm.extra.visit(comm.ops.user, src, bytes, stream, call,
+                              const_cast<void *>(static_cast<const void *>(&read)), &seen),
+             "all_gather");
+  if (seen) count(c, ops::Counters::kBytesCommunicated, sum(bytes, comm.ops.size) - bytes[comm.ops.rank]);
+  return seen;
+}
+
 void reduce_max(const fp8_context &c, fp8_comm &comm, void *inout, int64_t n, int32_t dtype, fp8_stream stream) {
   if (comm.ops.size == 1 || n == 0) return;
   need_reach(c, comm);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A communicator: the caller's callbacks, or a built-in one that adds what the public callbacks cannot say.
 #pragma once
+#include <functional>
 #include <string>
 
 #include "core/context.h"
@@ -22,6 +23,10 @@ struct CommExtra {
   void (*bind)(void *user, const Transport &transport);  // before a collective, on the calling thread
   fp8_status (*wait)(void *user, fp8_stream stream, int64_t timeout_ms);
   fp8_status (*gather_host)(void *user, const void *src, void *dst, int64_t bytes);  // equal parts, host memory [waits]
+  // An all-gather without a move: read(arg, every rank's src) enqueues what reads them, and their owners may not write
+  // them before that is done. *seen = false, with nothing read: some rank's memory is out of some other's reach.
+  fp8_status (*visit)(void *user, const void *src, const int64_t *bytes, fp8_stream stream,
+                      void (*read)(void *arg, const void *const *sources), void *arg, bool *seen);
   bool sets_detail;
 };
 
@@ -45,6 +50,9 @@ fp8_comm *create_nccl_rank(const fp8_context &c, const uint8_t *id, int32_t rank
 // needs no communicator at all: the callbacks are not called. bytes and offsets: host arrays of `size`.
 void gather_bytes(const fp8_context &c, fp8_comm &comm, const void *src, void *dst, const int64_t *bytes,
                   const int64_t *offsets, fp8_stream stream);
+// Hands every rank's part to `read` where it lies; false, with nothing done, where the communicator cannot.
+bool visit_parts(const fp8_context &c, fp8_comm &comm, const void *src, const int64_t *bytes, fp8_stream stream,
+                 const std::function<void(const void *const *)> &read);
 void reduce_max(const fp8_context &c, fp8_comm &comm, void *inout, int64_t count, int32_t dtype, fp8_stream stream);
 void all_to_all(const fp8_context &c, fp8_comm &comm, const void *src, const int64_t *src_bytes,
                 const int64_t *src_offsets, void *dst, const int64_t *dst_bytes, const int64_t *dst_offsets,

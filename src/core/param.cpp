@@ -17,6 +17,7 @@ enum Step { kAmax = 1, kCast = 2, kAssemble = 4 };
 struct Call {
   ParamLayout layout;
   std::vector<ops::ParamItem> items;
+  std::vector<const void *> slots;
   ops::ParamList list{};
 };
 
@@ -43,7 +44,7 @@ uint64_t backend_workspace(const fp8_context &c, const ops::ParamList &list) {
 
 // Shapes and layout; no pointer to data yet.
 Call make_call(const fp8_param *const *params, int32_t count, uint32_t sides) {
-  Call call{param_layout(params, count), {}, {}};
+  Call call{param_layout(params, count), {}, {}, {}};
   const ParamLayout &l = call.layout;
   check_sides(l, sides);
   const fp8_recipe_config &recipe = params[0]->recipe->config;
@@ -53,12 +54,12 @@ Call make_call(const fp8_param *const *params, int32_t count, uint32_t sides) {
     item.rows = params[i]->rows;
     item.cols = params[i]->cols;
     item.master_dtype = FP8_DTYPE_F32;
-    item.amax_row = l.amax_row[i];
-    item.amax_col = l.amax_col[i];
+    item.amax = l.amax[i];
   }
   ops::ParamList &p = call.list;
   p.items = call.items.data();
   p.pieces = l.pieces.data();
+  p.row_shift = l.row_shift.data();
   p.count = count;
   p.world = l.world;
   p.rank = l.rank;
@@ -171,12 +172,12 @@ ops::ParamSide side_of(const ParamLayout &l, const fp8_qtensor &q, int32_t side,
   return out;
 }
 
-// gathered: the bytes that travelled, or NULL for the column side out of the row side.
-void take_full(Call &call, const fp8_param_args &args, const void *gathered) {
+// `travels` is false where the column side comes from the row side.
+void take_full(Call &call, const fp8_param_args &args, bool travels) {
   const ParamLayout &l = call.layout;
   if (!args.full) fail(FP8_ERR_ARGUMENT, "args.full is NULL");
   uint32_t sides = args.sides;
-  if (!gathered) {
+  if (!travels) {
     if (!is_quantized(l.scaling))
       fail(FP8_ERR_ARGUMENT, "args.gathered is NULL: a BF16 weight has one copy, there is no side to make");
     if (!ops::shares_scale(l.scaling))
@@ -198,8 +199,6 @@ void take_full(Call &call, const fp8_param_args &args, const void *gathered) {
     if (sides & FP8_SIDE_ROW) call.items[i].row = side_of(l, q, FP8_SIDE_ROW, name, param);
     if (sides & FP8_SIDE_COL) call.items[i].col = side_of(l, q, FP8_SIDE_COL, name, param);
   }
-  call.list.gathered = gathered;
-  call.list.slot_bytes = l.slot_bytes(args.sides);
   call.list.col_part = l.row_bytes - l.slot_first(args.sides);
 }
 
@@ -210,6 +209,13 @@ Call start(const fp8_context &c, const fp8_param_args &args, fp8_stream stream) 
   Call call = make_call(args.params, args.count, args.sides);
   if (args.params[0]->context.get() != &c) fail(FP8_ERR_ARGUMENT, "args.params: they were created for another context");
   return call;
+}
+
+// Slots one after another, as the three steps take them.
+void take_slots(Call &call, const void *gathered, int64_t bytes) {
+  for (int32_t r = 0; r < call.layout.world; ++r)
+    call.slots.push_back(bytes ? static_cast<const char *>(gathered) + r * bytes : nullptr);
+  call.list.slots = call.slots.data();
 }
 
 void run(const fp8_context &c, Call &call, Workspace &workspace, int steps, fp8_stream stream) {
@@ -276,15 +282,13 @@ void param_cast(const fp8_context &c, const fp8_param_args &args, fp8_stream str
 
 void param_assemble(const fp8_context &c, const fp8_param_args &args, fp8_stream stream) {
   Call call = start(c, args, stream);
-  const void *gathered = nullptr;
   if (args.gathered) {
-    check_buffer(args.gathered, "gathered", call.layout.world * call.layout.slot_bytes(args.sides), 16);
-    gathered = args.gathered->data;
-    static const char nothing = 0;
-    if (!gathered) gathered = &nothing;  // empty weights
+    const int64_t slot = call.layout.slot_bytes(args.sides);
+    check_buffer(args.gathered, "gathered", call.layout.world * slot, 16);
+    take_slots(call, args.gathered->data, slot);
     take_amax(call, args);
   }
-  take_full(call, args, gathered);
+  take_full(call, args, args.gathered != nullptr);
   Workspace workspace(c, args.workspace, step_workspace(c, call), stream);
   run(c, call, workspace, kAssemble, stream);
 }
@@ -316,8 +320,7 @@ void param_gather(const fp8_context &c, fp8_comm &comm, const fp8_param_args &ar
   plan.add(l.world * slot);
   plan.add(backend_workspace(c, call.list));
   // everything is checked before the ranks meet
-  static const char nothing = 0;
-  take_full(call, args, &nothing);
+  take_full(call, args, true);
   Workspace workspace(c, args.workspace, plan.total(), stream);
   char *gathered = static_cast<char *>(workspace.take(l.world * slot));
   std::vector<int64_t> bytes(l.world), offsets(l.world);
@@ -327,11 +330,24 @@ void param_gather(const fp8_context &c, fp8_comm &comm, const fp8_param_args &ar
     bytes[r] = end - begin;
     offsets[r] = r * slot + begin - first;
   }
-  const char *shard = static_cast<const char *>(args.shard->data) + first;  // one rank reads its own shard in place
-  if (l.world > 1)
-    gather_bytes(c, comm, shard + offsets[l.rank] - l.rank * slot, gathered, bytes.data(), offsets.data(), stream);
-  call.list.gathered = slot == 0 ? &nothing : l.world > 1 ? gathered : shard;
-  run(c, call, workspace, kAssemble, stream);
+  const char *shard = static_cast<const char *>(args.shard->data) + first;
+  const auto assemble = [&] { run(c, call, workspace, kAssemble, stream); };
+  if (l.world == 1) {  // one rank reads its own shard in place
+    take_slots(call, shard, slot);
+    return assemble();
+  }
+  const char *own = shard + offsets[l.rank] - l.rank * slot;
+  // Where the others' shards are within reach they are read in place too: no byte moves twice.
+  const auto in_place = [&](const void *const *sources) {
+    for (int32_t r = 0; r < l.world; ++r)
+      call.slots.push_back(bytes[r] ? static_cast<const char *>(sources[r]) - (offsets[r] - r * slot) : nullptr);
+    call.list.slots = call.slots.data();
+    assemble();
+  };
+  if (visit_parts(c, comm, own, bytes.data(), stream, in_place)) return;
+  gather_bytes(c, comm, own, gathered, bytes.data(), offsets.data(), stream);
+  take_slots(call, gathered, slot);
+  assemble();
 }
 
 void param_check(const fp8_context &c, fp8_comm &comm, const fp8_param *const *params, int32_t count) {

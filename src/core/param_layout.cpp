@@ -83,7 +83,8 @@ void check_list(const fp8_param *const *params, int32_t count) {
   }
 }
 
-// Lays one part of every rank's slot; the row part ends flush with its end, so that it joins the column part.
+// Lays the pieces of every rank; both parts hold them alike. The row part's end with it, so that they join the column
+// part's.
 void lay_parts(ParamLayout &l, const fp8_param *const *params, int64_t size, bool col) {
   std::vector<int64_t> used(l.world, 0), begin(l.world, 0);
   for (int32_t i = 0; i < l.count; ++i)
@@ -94,16 +95,18 @@ void lay_parts(ParamLayout &l, const fp8_param *const *params, int64_t size, boo
       if (piece.count == 0) continue;
       const int64_t want = piece.begin * size % kAlign, at = used[r] + (want - used[r] % kAlign + kAlign) % kAlign;
       if (used[r] == 0) begin[r] = at;
-      (col ? piece.col_at : piece.row_at) = at;
+      piece.at = at;
       used[r] = at + piece.count * size;
     }
   const int64_t bytes = round_up(*std::max_element(used.begin(), used.end()), kAlign);
-  (col ? l.col_bytes : l.row_bytes) = bytes;
+  l.row_bytes = bytes;
+  if (col) l.col_bytes = bytes;
   for (int32_t r = 0; r < l.world; ++r) {
-    const int64_t shift = col ? 0 : bytes - round_up(used[r], kAlign);
-    for (int32_t i = 0; !col && i < l.count; ++i) l.pieces[int64_t{i} * l.world + r].row_at += shift;
-    (col ? l.col_begin : l.row_begin).push_back(shift + begin[r]);
-    (col ? l.col_end : l.row_end).push_back(shift + used[r]);
+    l.row_shift.push_back(bytes - round_up(used[r], kAlign));
+    l.row_begin.push_back(l.row_shift[r] + begin[r]);
+    l.row_end.push_back(l.row_shift[r] + used[r]);
+    l.col_begin.push_back(begin[r]);
+    l.col_end.push_back(used[r]);
   }
 }
 
@@ -120,23 +123,19 @@ ParamLayout param_layout(const fp8_param *const *params, int32_t count) {
   const bool quantized = is_quantized(l.scaling), both = quantized && !ops::shares_scale(l.scaling);
   l.dtype = quantized ? role_dtype(recipe, FP8_ROLE_WEIGHT) : int32_t{FP8_DTYPE_BF16};
   l.pieces.resize(int64_t{count} * l.world);
-  lay_parts(l, params, dtype_size(l.dtype), false);
-  if (both) lay_parts(l, params, dtype_size(l.dtype), true);
+  lay_parts(l, params, dtype_size(l.dtype), both);
   if (!quantized) {
-    l.amax_row.assign(count, 0);
-    l.amax_col.assign(count, 0);
+    l.amax.assign(count, 0);
     return l;
   }
   l.amax_dtype = l.scaling == FP8_SCALING_1X32 || l.scaling == FP8_SCALING_32X32 ? FP8_DTYPE_U8 : FP8_DTYPE_F32;
   for (int32_t i = 0; i < count; ++i) {
     int64_t shape[2];
     scale_shape(l.scaling, params[i]->rows, params[i]->cols, shape);
-    l.amax_row.push_back(l.amax_count);
-    if (both) {
-      l.amax_count += shape[0] * shape[1];
-      scale_shape(l.scaling, params[i]->cols, params[i]->rows, shape);
-    }
-    l.amax_col.push_back(l.amax_count);
+    l.amax.push_back(l.amax_count);
+    l.amax_count += shape[0] * shape[1];
+    if (!both) continue;
+    scale_shape(l.scaling, params[i]->cols, params[i]->rows, shape);
     l.amax_count += shape[0] * shape[1];
   }
   return l;

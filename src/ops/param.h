@@ -9,8 +9,8 @@ namespace fp8::ops {
 // One rank's elements of one weight. Pieces lie in the slot's part at their flat offset modulo 16 bytes, so that both
 // ends of a copy are aligned alike.
 struct ParamPiece {
-  int64_t begin, count;    // flat, row-major, in elements
-  int64_t row_at, col_at;  // its first byte in the row part and in the column part of this rank's slot
+  int64_t begin, count;  // flat, row-major, in elements
+  int64_t at;            // its first byte in the column part of this rank's slot; in the row part: + row_shift[rank]
 };
 
 // One side of the assembled weight in its own orientation (col: codes [cols, rows]); codes NULL = not wanted.
@@ -27,14 +27,15 @@ struct ParamItem {
   int64_t rows, cols;
   const void *master;              // amax, cast: the owned elements, contiguous; NULL where there are none
   int32_t master_dtype, reserved;  // F32, BF16
-  int64_t amax_row, amax_col;  // first element in amax of each side's tiles [scale rows, scale cols]; equal where one
-                               // scale serves both
+  int64_t amax;  // first element in amax of the row side's tiles [scale rows, scale cols]; the column side's follow,
+                 // unless one scale serves both
   ParamSide row, col;          // assemble
 };
 
 struct ParamList {
   const ParamItem *items;    // host
   const ParamPiece *pieces;  // host, [count][world]
+  const int64_t *row_shift;  // host, [world]
   int32_t count, world;
   int32_t rank;           // -1: rank_data
   int32_t scaling, rule;  // of the row side; FP8_SCALING_UNQUANTIZED: 16-bit copies, no amax
@@ -47,9 +48,8 @@ struct ParamList {
   void *amax;
   int64_t amax_count;
   void *shard;                 // cast
-  const void *gathered;        // assemble: `world` slots; NULL: col comes from each item's own row side
-  int64_t slot_bytes;          // of gathered
-  int64_t row_part, col_part;  // first byte of each part in a slot (of shard or of gathered)
+  const void *const *slots;    // host, [world]: assemble: what each rank has sent; NULL: col from each item's own row side
+  int64_t row_part, col_part;  // first byte of each part in a slot (of shard or of slots)
   void *workspace;
   uint64_t workspace_bytes;
 };
@@ -64,6 +64,12 @@ struct ReduceMax {  // dst[i] = max over sources of sources[s][i]; dst may be on
 // Kinds whose two sides share one scale: the column side is an exact transpose and never travels.
 constexpr bool shares_scale(int32_t scaling) {
   return scaling == 1 || scaling == 2 || scaling == 5 || scaling == 7 || scaling == 8;
+}
+// First element in amax of the column side's tiles.
+constexpr int64_t amax_col(int32_t scaling, const ParamItem &m) {
+  if (shares_scale(scaling)) return m.amax;
+  const int64_t tile = tile_cols(scaling);
+  return m.amax + m.rows * (tile ? (m.cols + tile - 1) / tile : 1);
 }
 
 }  // namespace fp8::ops

@@ -23,6 +23,10 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 
@@ -51,6 +55,7 @@ struct Machine {
   float lanes[kMostThreads];
   int thread = 0;
   unsigned block_index = 0, grid = 1, threads = 1;
+  bool idle = false;  // launches run nothing
   void (*body)(void *) = nullptr;
   void *argument = nullptr;
 };
@@ -143,7 +148,7 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, cudaStream_t, bo
     Call &c = *static_cast<Call *>(p);
     std::apply(c.kernel, c.arguments);
   };
-  for (unsigned b = 0; b < grid.x; ++b) emulate::run_block(b);
+  for (unsigned b = 0; b < grid.x && !m.idle; ++b) emulate::run_block(b);
   return cudaSuccess;
 }
 
@@ -167,6 +172,34 @@ inline uint32_t amax2_bf16(uint32_t amax, uint32_t x) {
 inline float shuffle(float x, int lane) { return emulate::exchange(x, lane); }
 inline float shuffle_xor(float x, int mask) { return emulate::exchange(x, (emulate::machine().thread & 31) ^ mask); }
 inline uint32_t shuffle_xor_bits(uint32_t x, int mask) { return num::bits_of(shuffle_xor(num::float_of(x), mask)); }
+inline uint32_t shuffle_bits(uint32_t x, int lane) { return num::bits_of(shuffle(num::float_of(x), lane)); }
+inline uint32_t warp_max(uint32_t x) {
+  emulate::Machine &m = emulate::machine();
+  const int first = m.thread / 32 * 32;
+  m.lanes[m.thread] = num::float_of(x);
+  emulate::wait(m.warps[first / 32]);
+  for (int i = first; i < first + 32; ++i) x = std::max(x, num::bits_of(m.lanes[i]));
+  emulate::wait(m.warps[first / 32]);
+  return x;
+}
+inline void sync_warp() { emulate::wait(emulate::machine().warps[emulate::machine().thread / 32]); }
+inline uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t both = uint64_t(b) << 32 | a;
+  uint32_t r = 0;
+  for (int i = 0; i < 4; ++i) r |= uint32_t(both >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+  return r;
+}
+inline uint32_t max_bytes(uint32_t a, uint32_t b) {
+  uint32_t r = 0;
+  for (int i = 0; i < 32; i += 8) r |= std::max(a >> i & 0xff, b >> i & 0xff) << i;
+  return r;
+}
+inline uint32_t pack2_bf16(float lo, float hi) { return num::encode_bf16(lo) | uint32_t(num::encode_bf16(hi)) << 16; }
+template <class T>
+inline T load_streaming(const T *p) {
+  if (reinterpret_cast<uintptr_t>(p) % alignof(T)) __builtin_trap();
+  return *p;
+}
 inline uint32_t spread2(uint32_t w, int h) { return w >>= 16 * h, (w & 0xff) << 8 | (w & 0xff00) << 16; }
 inline uint32_t low_halves(uint32_t a, uint32_t b) { return (a & 0xffff) | b << 16; }
 inline uint32_t high_halves(uint32_t a, uint32_t b) { return a >> 16 | (b & 0xffff0000u); }
@@ -207,6 +240,7 @@ inline int __syncthreads_or(int vote) { return fp8::emulate::wait(fp8::emulate::
 #define gridDim dim3(::fp8::emulate::machine().grid)
 #define blockDim dim3(::fp8::emulate::machine().threads)
 #define __global__
+#define __host__
 #define __device__
 #define __shared__ static
 #define __forceinline__ inline

@@ -10,33 +10,32 @@ namespace {
 
 using namespace num;
 
-struct Args {
-  ops::ParamList p;  // items and pieces are the device's
-  const DeviceItem *items;
-  const ops::ParamPiece *pieces;
-};
-
 struct Unit {
-  const ops::ParamItem *item;
+  MasterItem m;
   ops::ParamPiece own;
   int64_t row0, col0;
+  int rank;
   bool any;
 };
 
 __device__ __forceinline__ Unit find_unit(const Args &a) {
-  const int i = find_item(a.items, a.p.count, blockIdx.x);
-  const int rank = a.p.rank >= 0 ? a.p.rank : *a.p.rank_data;
+  const int i = find_item<MasterItem>(a, blockIdx.x);
   Unit u;
-  u.item = &a.items[i].item;
-  u.own = a.pieces[int64_t{i} * a.p.world + rank];
-  const int64_t across = units(u.item->cols, kSquare), index = blockIdx.x - a.items[i].first;
+  u.m = item_at<MasterItem>(a, i);
+  u.rank = a.p.rank >= 0 ? a.p.rank : *a.p.rank_data;
+  u.own = piece_at<ops::ParamPiece>(a, i, u.rank);
+  const int64_t across = units(u.m.cols, kSquare), index = blockIdx.x - u.m.first;
   u.any = u.own.count > 0;
   u.row0 = u.col0 = 0;
   if (!u.any) return u;
-  u.row0 = (u.own.begin / u.item->cols / kSquare + index / across) * kSquare;
+  u.row0 = (u.own.begin / u.m.cols / kSquare + index / across) * kSquare;
   u.col0 = index % across * kSquare;
-  u.any = u.row0 < u.item->rows && u.row0 * u.item->cols < u.own.begin + u.own.count;
+  u.any = u.row0 < u.m.rows && u.row0 * u.m.cols < u.own.begin + u.own.count;
   return u;
+}
+
+__device__ __forceinline__ int64_t amax_of_cols(const Unit &u, int64_t row_tiles) {
+  return u.m.amax + u.m.rows * row_tiles;
 }
 
 // Offsets into the owned elements of this lane's four columns in `row`; -1 where another rank, or nobody, owns them.
@@ -45,11 +44,11 @@ struct Line {
 };
 __device__ __forceinline__ Line line_of(const Unit &u, int64_t row, int lane) {
   Line l;
-  const int64_t start = row * u.item->cols - u.own.begin;
+  const int64_t start = row * u.m.cols - u.own.begin;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int64_t col = u.col0 + lane + 32 * i, at = start + col;
-    l.at[i] = row < u.item->rows && col < u.item->cols && at >= 0 && at < u.own.count ? at : -1;
+    l.at[i] = row < u.m.rows && col < u.m.cols && at >= 0 && at < u.own.count ? at : -1;
   }
   return l;
 }
@@ -58,9 +57,9 @@ template <class T>
 __device__ __forceinline__ float value_at(const void *master, int64_t at) {
   if (at < 0) return 0.0f;
   if constexpr (sizeof(T) == 4)
-    return __ldcs(static_cast<const float *>(master) + at);
+    return load_streaming(static_cast<const float *>(master) + at);
   else
-    return decode_bf16(__ldcs(static_cast<const unsigned short *>(master) + at));
+    return decode_bf16(load_streaming(static_cast<const unsigned short *>(master) + at));
 }
 
 __device__ __forceinline__ uint32_t magnitude(float x) {
@@ -68,23 +67,25 @@ __device__ __forceinline__ uint32_t magnitude(float x) {
   return a <= kF32Inf ? a : 0;
 }
 
+__device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
 // A tile that this rank owns whole, in rows that start at a multiple of four elements: a lane takes four neighbours.
 template <class T>
 __device__ __forceinline__ bool is_whole(const Unit &u) {
-  const ops::ParamItem &m = *u.item;
-  const int64_t first = u.row0 * m.cols + u.col0 - u.own.begin;
-  return u.row0 + kSquare <= m.rows && u.col0 + kSquare <= m.cols && first >= 0 &&
-         first + (kSquare - 1) * m.cols + kSquare <= u.own.count && m.cols % 4 == 0 && (u.own.begin + first) % 4 == 0 &&
-         first % 4 == 0 && reinterpret_cast<uintptr_t>(m.master) % (4 * sizeof(T)) == 0;
+  const int64_t first = u.row0 * u.m.cols + u.col0 - u.own.begin;
+  return u.row0 + kSquare <= u.m.rows && u.col0 + kSquare <= u.m.cols && first >= 0 &&
+         first + (kSquare - 1) * u.m.cols + kSquare <= u.own.count && u.m.cols % 4 == 0 &&
+         (u.own.begin + first) % 4 == 0 && first % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(u.m.master) % (4 * sizeof(T)) == 0;
 }
 
 template <class T>
 __device__ __forceinline__ void load_four(const void *master, int64_t at, float (&x)[4]) {
   if constexpr (sizeof(T) == 4) {
-    const float4 v = __ldcs(reinterpret_cast<const float4 *>(static_cast<const float *>(master) + at));
+    const float4 v = load_streaming(reinterpret_cast<const float4 *>(static_cast<const float *>(master) + at));
     x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
   } else {
-    const uint2 v = __ldcs(reinterpret_cast<const uint2 *>(static_cast<const uint16_t *>(master) + at));
+    const uint2 v = load_streaming(reinterpret_cast<const uint2 *>(static_cast<const uint16_t *>(master) + at));
     x[0] = float_of(v.x << 16), x[1] = float_of(v.x & 0xffff0000u);
     x[2] = float_of(v.y << 16), x[3] = float_of(v.y & 0xffff0000u);
   }
@@ -95,9 +96,7 @@ __device__ __forceinline__ int column_of(bool whole, int lane, int i) { return w
 
 // To BF16 and back. Any NaN stays one, which is all that a cast looks at.
 __device__ __forceinline__ void round_four(float (&x)[4]) {
-  uint32_t low, high;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(x[1]), "f"(x[0]));
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(x[3]), "f"(x[2]));
+  const uint32_t low = pack2_bf16(x[0], x[1]), high = pack2_bf16(x[2], x[3]);
   x[0] = float_of(low << 16), x[1] = float_of(low & 0xffff0000u);
   x[2] = float_of(high << 16), x[3] = float_of(high & 0xffff0000u);
 }
@@ -119,33 +118,27 @@ int64_t units_of(const ops::ParamList &p, int32_t i) {
   return most;
 }
 
-// One launch a master dtype (a list has one, most often). A known rank's pieces go up as a world of one.
+// launch_one(args, grid, dtype) for each master dtype (a list has one, most often). A known rank's pieces go up as a
+// world of one; the bases are the ranks' shifts of the row part.
 template <class Launch>
 cudaError_t over_masters(const ops::ParamList &p, cudaStream_t stream, int32_t *launches, Launch &&launch_one) {
-  std::vector<ops::ParamPiece> own;
   ops::ParamList list = p;
-  if (p.rank >= 0) {
-    for (int32_t i = 0; i < p.count; ++i) own.push_back(p.pieces[int64_t{i} * p.world + p.rank]);
-    list.pieces = own.data();
-    list.world = 1;
-    list.rank = 0;
-  }
+  const int32_t first = p.rank >= 0 ? p.rank : 0, world = p.rank >= 0 ? 1 : p.world;
+  if (p.rank >= 0) list.rank = 0;
+  const std::vector<int64_t> shifts(p.row_shift + first, p.row_shift + first + world);
   for (const int32_t dtype : {int32_t{kF32}, int32_t{kBF16}}) {
-    std::vector<DeviceItem> items;
-    int64_t grid = 0;
-    for (int32_t i = 0; i < p.count; ++i) {
-      items.push_back({grid, p.items[i]});
-      if (p.items[i].master_dtype == dtype) grid += units_of(list, i);
-    }
-    if (grid == 0) continue;
-    // an item without units shares `first` with the next one, and find_item takes the last of equals
-    const cudaError_t e = upload(items, list, true, stream, launches);
+    const cudaError_t e = each_table<MasterItem, ops::ParamPiece>(
+        list, world, shifts, [&](int32_t i) { return p.items[i].master_dtype == dtype ? units_of(p, i) : 0; },
+        [&](int32_t i, int64_t at) {
+          const ops::ParamItem &m = p.items[i];
+          return MasterItem{at, m.rows, m.cols, m.master, m.amax};
+        },
+        [&](int32_t i, std::vector<ops::ParamPiece> &out) {
+          const ops::ParamPiece *pieces = p.pieces + int64_t{i} * p.world + first;
+          out.insert(out.end(), pieces, pieces + world);
+        },
+        stream, launches, [&](const Args &args, dim3 grid) { return launch_one(args, grid, dtype); });
     if (e != cudaSuccess) return e;
-    const Args args{list, device_items(list), device_pieces(list)};
-    launch_one(args, static_cast<unsigned>(grid), dtype);
-    ++*launches;
-    const cudaError_t f = cudaGetLastError();
-    if (f != cudaSuccess) return f;
   }
   return cudaSuccess;
 }

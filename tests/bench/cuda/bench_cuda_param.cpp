@@ -5,6 +5,7 @@
 #include <fp8/fp8.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -31,6 +32,29 @@ fp8_buffer device(uint64_t bytes) {
   CHECK(fp8_buffer_alloc(g_context, bytes ? bytes : 1, &b, nullptr));
   CHECK(fp8_buffer_zero(g_context, b.data, bytes ? bytes : 1, nullptr));
   b.bytes = bytes;
+  return b;
+}
+
+// Values about normal, over and over.
+fp8_buffer masters_of(uint64_t bytes) {
+  static fp8_buffer pattern{};
+  if (!pattern.data) {
+    std::vector<float> host(1 << 22);
+    uint64_t state = 88172645463325252ull;
+    for (float &v : host) {
+      for (int k = 0; k < 4; ++k) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        v += static_cast<float>(state >> 40) * 0x1p-24f - 0.5f;
+      }
+    }
+    pattern = device(host.size() * sizeof(float));
+    CHECK(fp8_buffer_copy(g_context, pattern.data, host.data(), pattern.bytes, nullptr));
+    CHECK(fp8_stream_sync(g_context, nullptr));
+  }
+  fp8_buffer b = device(bytes);
+  for (uint64_t at = 0; at < bytes; at += pattern.bytes)
+    CHECK(fp8_buffer_copy(g_context, static_cast<char *>(b.data) + at, pattern.data,
+                          std::min(pattern.bytes, bytes - at), nullptr));
   return b;
 }
 
@@ -76,7 +100,7 @@ struct Shard {  // one rank's list
       config.recipe = recipe;
       params.push_back(nullptr);
       CHECK(fp8_param_create(g_context, &config, &params.back()));
-      buffers.push_back(device(own * 4));
+      buffers.push_back(masters_of(own * 4));
       fp8_tensor t{};
       t.data = buffers.back().data;
       t.dtype = FP8_DTYPE_F32;
@@ -116,6 +140,24 @@ struct Shard {  // one rank's list
     for (auto &b : buffers) fp8_buffer_free(g_context, &b, nullptr);
     for (auto *b : {&amax, &shard, &workspace}) fp8_buffer_free(g_context, b, nullptr);
   }
+};
+
+class Meeting {  // of threads, by spinning: what is timed begins and ends for all of them at once
+ public:
+  explicit Meeting(int size) : size_(size) {}
+  double now() {  // milliseconds, once everyone has come
+    const int turn = turn_;
+    if (++here_ == size_) {
+      here_ = 0;
+      ++turn_;
+    }
+    while (turn_ == turn) std::this_thread::yield();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+
+ private:
+  const int size_;
+  std::atomic<int> here_{0}, turn_{0};
 };
 
 }  // namespace
@@ -161,12 +203,12 @@ int main() {
     std::printf("| %s | %.3f | %.2f | %.3f | %.2f | %.2f |\n", k.name, a, am / a, b, bm / b, (am + bm) / (a + b));
     fp8_recipe_destroy(recipe);
   }
-  // 8 ranks as threads: what all of them must move, as plain copies one after another
+  // 8 ranks as threads that wait for the start with their streams made
   const int world = 8, small = 4;
   const double weights = double(n) * n * small;
   std::printf(
-      "\n| 8 local ranks, 4 x [8192, 8192], row side | quantize + gather ms | copies of the same bytes ms | ratio "
-      "|\n|---|---|---|---|\n");
+      "\n| 8 local ranks, 4 x [8192, 8192], row side | quantize ms | gather ms | both ms | copies of the same bytes ms | "
+      "ratio |\n|---|---|---|---|---|---|\n");
   for (const auto &k : kinds) {
     fp8_recipe *recipe = nullptr;
     fp8_recipe_config rc;
@@ -177,28 +219,33 @@ int main() {
     for (int r = 0; r < world; ++r) ranks.push_back(new Shard(recipe, small, n, world, r, FP8_SIDE_ROW, true));
     fp8_comm *comms[world];
     CHECK(fp8_comm_create_local(world, comms));
-    std::vector<double> all;
-    for (int i = 0; i < 5; ++i) {
-      cudaDeviceSynchronize();
-      const auto begin = std::chrono::steady_clock::now();
-      std::vector<std::thread> threads;
-      for (int r = 0; r < world; ++r)
-        threads.emplace_back([&, r] {
-          fp8_stream stream;
-          CHECK(fp8_stream_create(g_context, &stream));
-          CHECK(fp8_param_quantize(g_context, comms[r], &ranks[r]->args, stream));
-          CHECK(fp8_param_gather(g_context, comms[r], &ranks[r]->args, stream));
-          CHECK(fp8_stream_sync(g_context, stream));
-          fp8_stream_destroy(g_context, stream);
-        });
-      for (auto &t : threads) t.join();
-      all.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+    Meeting meeting(world);
+    std::vector<double> times[3];  // quantize, gather, both
+    const auto rank = [&](int r) {
+      fp8_stream stream;
+      CHECK(fp8_stream_create(g_context, &stream));
+      for (int i = 0; i < 3 * 12; ++i) {
+        const double begin = meeting.now();
+        if (i % 3 != 1) CHECK(fp8_param_quantize(g_context, comms[r], &ranks[r]->args, stream));
+        if (i % 3 != 0) CHECK(fp8_param_gather(g_context, comms[r], &ranks[r]->args, stream));
+        CHECK(fp8_stream_sync(g_context, stream));
+        const double end = meeting.now();
+        if (r == 0 && i >= 6) times[i % 3].push_back(end - begin);
+      }
+      fp8_stream_destroy(g_context, stream);
+    };
+    std::vector<std::thread> threads;
+    for (int r = 0; r < world; ++r) threads.emplace_back(rank, r);
+    for (auto &t : threads) t.join();
+    double median[3];
+    for (int i = 0; i < 3; ++i) {
+      std::sort(times[i].begin(), times[i].end());
+      median[i] = times[i][times[i].size() / 2];
     }
-    std::sort(all.begin(), all.end());
-    // masters read twice, codes written once, then each rank reads and writes every code twice: into its slots, and out
-    const double bytes = weights * 9 + world * weights * 4;
-    const double copies = bytes / (floor_bw * 1e6);
-    std::printf("| %s | %.2f | %.2f | %.2f |\n", k.name, all[2], copies, all[2] / copies);
+    // masters read twice, codes written once, then each rank reads and writes every code
+    const double copies = (weights * 9 + world * weights * 2) / (floor_bw * 1e6);
+    std::printf("| %s | %.2f | %.2f | %.2f | %.2f | %.2f |\n", k.name, median[0], median[1], median[2], copies,
+                median[2] / copies);
     for (int r = 0; r < world; ++r) fp8_comm_destroy(comms[r]);
     for (auto *s : ranks) delete s;
     fp8_recipe_destroy(recipe);
