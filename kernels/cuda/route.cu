@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows between tokens, packed buffers and expert groups: a block a row.
+// Rows between tokens, packed buffers and expert groups.
 #include <algorithm>
 
 #include "device/cuda_api.cuh"
@@ -24,28 +24,58 @@ __device__ __forceinline__ int64_t row_offset_of(const ops::Matrix &m, int64_t r
   return offset;
 }
 
-__global__ void __launch_bounds__(kThreads) copy_row(const __grid_constant__ ops::RouteCopy r, int size) {
-  const int64_t i = blockIdx.x, from = r.index ? r.index[i] : i, bytes = r.dst.codes.cols * size;
-  uint8_t *out = static_cast<uint8_t *>(r.dst.codes.data) + row_offset_of(r.dst.codes, i) * size;
-  const uint8_t *in =
-      from < 0 ? nullptr : static_cast<const uint8_t *>(r.src.codes.data) + row_offset_of(r.src.codes, from) * size;
-  const bool here = from >= 0;
+constexpr int kCopyRows = 8;                      // of a block, a warp each
+constexpr int64_t kSegment = int64_t{1} << 14;  // bytes of a row that one warp copies
+
+// n bytes by a warp; `in` NULL = zeros.
+__device__ __forceinline__ void copy_line(uint8_t *out, const uint8_t *in, int64_t n, int lane) {
   int64_t done = 0;
   if ((reinterpret_cast<uintptr_t>(out) | reinterpret_cast<uintptr_t>(in)) % 16 == 0) {
-    for (int64_t v = threadIdx.x; v < bytes / 16; v += kThreads)
-      reinterpret_cast<uint4 *>(out)[v] = here ? reinterpret_cast<const uint4 *>(in)[v] : make_uint4(0, 0, 0, 0);
-    done = bytes / 16 * 16;
+    const int64_t vectors = n / 16;
+    const uint4 *from = reinterpret_cast<const uint4 *>(in);
+    uint4 *to = reinterpret_cast<uint4 *>(out);
+    int64_t v = lane;
+    for (; in && v + 3 * 32 < vectors; v += 4 * 32) {  // four loads under way before the first store
+      uint4 x[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) x[k] = from[v + k * 32];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) to[v + k * 32] = x[k];
+    }
+    for (; v < vectors; v += 32) to[v] = in ? from[v] : make_uint4(0, 0, 0, 0);
+    done = vectors * 16;
   }
-  for (int64_t b = done + threadIdx.x; b < bytes; b += kThreads) out[b] = here ? in[b] : uint8_t(0);
+  for (int64_t i = done + lane; i < n; i += 32) out[i] = in ? in[i] : uint8_t(0);
+}
+
+__global__ void __launch_bounds__(32 * kCopyRows) copy_rows(const __grid_constant__ ops::RouteCopy r, int size,
+                                                            unsigned segments) {
+  const int64_t first = int64_t{blockIdx.x / segments} * kCopyRows, segment = blockIdx.x % segments;
+  const int warp = int(threadIdx.x) >> 5, lane = int(threadIdx.x) & 31;
+  const int64_t i = first + warp, begin = segment * kSegment, bytes = r.dst.codes.cols * size;
+  if (i < r.dst.codes.rows && begin < bytes) {
+    const int64_t from = r.index ? r.index[i] : i;
+    uint8_t *out = static_cast<uint8_t *>(r.dst.codes.data) + row_offset_of(r.dst.codes, i) * size + begin;
+    const uint8_t *in = from < 0 ? nullptr
+                                 : static_cast<const uint8_t *>(r.src.codes.data) +
+                                       row_offset_of(r.src.codes, from) * size + begin;
+    copy_line(out, in, bytes - begin < kSegment ? bytes - begin : kSegment, lane);
+  }
   const ops::Scale &d = r.dst.scale, &s = r.src.scale;
-  if (!d.dtype) return;
-  const ScaleOf zero = here ? ScaleOf{1.0f, 1.0f, 127} : scale_of(r.dtype, r.rule, 0.0f, r.amax_floor);
-  for (int64_t j = threadIdx.x; j < d.cols; j += kThreads) {
-    const int64_t to = i * d.row_stride + j * d.col_stride, at = from * s.row_stride + j * s.col_stride;
+  if (!d.dtype || segment) return;
+  const ScaleOf zero = scale_of(r.dtype, r.rule, 0.0f, r.amax_floor);
+  // neighbours in the order of whichever stride is one
+  const bool rows_inner = d.row_stride == 1;
+  const unsigned cols = unsigned(d.cols);
+  for (unsigned n = unsigned(threadIdx.x); n < cols * kCopyRows; n += 32 * kCopyRows) {
+    const int64_t row = first + (rows_inner ? n % kCopyRows : n / cols), j = rows_inner ? n / kCopyRows : n % cols;
+    if (row >= r.dst.codes.rows) continue;
+    const int64_t from = r.index ? r.index[row] : row;
+    const int64_t to = row * d.row_stride + j * d.col_stride, at = from * s.row_stride + j * s.col_stride;
     if (d.dtype == kF32)
-      static_cast<float *>(d.data)[to] = here ? static_cast<const float *>(s.data)[at] : zero.inverse;
+      static_cast<float *>(d.data)[to] = from < 0 ? zero.inverse : static_cast<const float *>(s.data)[at];
     else
-      static_cast<uint8_t *>(d.data)[to] = here ? static_cast<const uint8_t *>(s.data)[at] : zero.code;
+      static_cast<uint8_t *>(d.data)[to] = from < 0 ? zero.code : static_cast<const uint8_t *>(s.data)[at];
   }
 }
 
@@ -117,29 +147,27 @@ __global__ void __launch_bounds__(256) scalar_units(const __grid_constant__ ops:
 cudaError_t launch_route_copy(const ops::RouteCopy &r, cudaStream_t stream) {
   if (r.dst.codes.rows == 0) return cudaSuccess;
   const int size = r.dst.codes.dtype == 7 ? 1 : int(element_size(r.dst.codes.dtype));
-  copy_row<<<static_cast<unsigned>(r.dst.codes.rows), kThreads, 0, stream>>>(r, size);
-  return cudaGetLastError();
+  const int64_t segments = std::max<int64_t>((r.dst.codes.cols * size + kSegment - 1) / kSegment, 1);
+  const int64_t grid = (r.dst.codes.rows + kCopyRows - 1) / kCopyRows * segments;
+  return launch(copy_rows, unsigned(grid), 32 * kCopyRows, stream, false, r, size, unsigned(segments));
 }
 
 cudaError_t launch_route_combine(const ops::RouteCombine &r, cudaStream_t stream) {
   if (r.out.rows == 0) return cudaSuccess;
-  combine_row<<<static_cast<unsigned>(r.out.rows), kThreads, 0, stream>>>(r);
-  return cudaGetLastError();
+  return launch(combine_row, unsigned(r.out.rows), kThreads, stream, false, r);
 }
 
 cudaError_t launch_route_backward(const ops::RouteBackward &r, cudaStream_t stream) {
   if (r.dst.rows == 0) return cudaSuccess;
-  backward_row<<<static_cast<unsigned>(r.dst.rows), unsigned(ops::kRouteLanes), 0, stream>>>(r);
-  return cudaGetLastError();
+  return launch(backward_row, unsigned(r.dst.rows), unsigned(ops::kRouteLanes), stream, false, r);
 }
 
 cudaError_t launch_route_scalar(const ops::RouteScalar &r, cudaStream_t stream) {
   const int64_t n = r.out.rows * r.out.cols;
   if (n == 0) return cudaSuccess;
-  scalar_units<<<static_cast<unsigned>(std::min<int64_t>((n + 255) / 256, 4096)), 256, 0, stream>>>(r);
-  return cudaGetLastError();
+  return launch(scalar_units, unsigned(std::min<int64_t>((n + 255) / 256, 4096)), 256, stream, false, r);
 }
 
-cudaError_t load_route() { return load_code(&copy_row, &combine_row, &backward_row, &scalar_units); }
+cudaError_t load_route() { return load_code(&copy_rows, &combine_row, &backward_row, &scalar_units); }
 
 }  // namespace fp8::cuda
