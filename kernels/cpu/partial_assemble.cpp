@@ -87,6 +87,7 @@ void scales(const ops::ParamList &p, const ops::ParamItem &item, bool is_col, in
   const bool swapped = is_col && ops::shares_scale(p.scaling);  // one array of tiles serves both sides
   const int64_t first = is_col ? ops::amax_col(p.scaling, item) : item.amax,
                 amax_stride = swapped ? side.scale_rows : side.scale_cols;
+  const bool from_amax = p.slots || p.row_ready;
   const int64_t end = std::min(begin + kScaleRows, side.padded_rows);
   for (int64_t i = begin; i < end; ++i)
     for (int64_t j = 0; j < side.padded_cols; ++j) {
@@ -95,14 +96,14 @@ void scales(const ops::ParamList &p, const ops::ParamItem &item, bool is_col, in
       const int64_t tile = first + (swapped ? j * amax_stride + i : i * amax_stride + j);
       if (p.amax_dtype == kF32) {
         float s = 0;
-        if (inside && p.slots)
+        if (inside && from_amax)
           s = scale_of(p.dtype, p.rule, static_cast<const float *>(p.amax)[tile], p.amax_floor).inverse;
         else if (inside)
           s = static_cast<const float *>(item.row.scale)[j * item.row.scale_row_stride + i * item.row.scale_col_stride];
         static_cast<float *>(side.scale)[at] = s;
       } else {
         uint8_t s = 0;
-        if (inside && p.slots)
+        if (inside && from_amax)
           s = static_cast<const uint8_t *>(p.amax)[tile];
         else if (inside)
           s = static_cast<const uint8_t *>(
@@ -126,7 +127,7 @@ void param_assemble(const ops::ParamList &p, const Parallel &parallel) {
     return col && !plain ? tiles(m.rows, kTile) * tiles(m.cols, kTile) : 0;
   };
   const auto row_scales = [&](const ops::ParamItem &m) {
-    return row && !plain && p.slots ? tiles(m.row.padded_rows, kScaleRows) : 0;
+    return row && !plain && (p.slots || p.row_ready) ? tiles(m.row.padded_rows, kScaleRows) : 0;
   };
   const auto col_scales = [&](const ops::ParamItem &m) {
     return col && !plain ? tiles(m.col.padded_rows, kScaleRows) : 0;

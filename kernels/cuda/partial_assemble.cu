@@ -30,7 +30,7 @@ __host__ __device__ inline Counts counts_of(const ops::ParamList &p, const Item 
   Counts n;
   n.runs = (row || plain) && p.slots ? units(m.rows * m.cols, kFlat) : 0;
   n.flips = col && !plain ? units(m.rows, kSquare) * units(m.cols, kSquare) : 0;
-  n.row_scales = row && !plain && p.slots ? units(padded(m.row), kScales) : 0;
+  n.row_scales = row && !plain && (p.slots || p.row_ready) ? units(padded(m.row), kScales) : 0;
   n.col_scales = col && !plain ? units(padded(m.col), kScales) : 0;
   return n;
 }
@@ -45,10 +45,10 @@ struct Found {
 __device__ __forceinline__ int64_t begin_of(const Args &a, int i, int rank) {
   return table_at<int64_t>(a, a.pieces_at + (int64_t{i} * a.world + rank) * int64_t{sizeof(Start)});
 }
-__device__ __forceinline__ Found find_source(const Args &a, int i, int64_t size, int64_t at, bool col_part,
-                                             int bytes) {
+__device__ __forceinline__ Found find_source(const Args &a, int i, int64_t size, int64_t at, bool col_part, int bytes) {
   int low = 0, high = a.world - 1;
-  while (low < high) {  // the last rank that starts at or before `at`: those in front of it with the same start are empty
+  while (low <
+         high) {  // the last rank that starts at or before `at`: those in front of it with the same start are empty
     const int middle = (low + high + 1) / 2;
     if (begin_of(a, i, middle) <= at)
       low = middle;
@@ -176,8 +176,8 @@ __device__ void flip_unit(const Args &a, const WholeItem &m, int item, int64_t i
 
 __device__ void scale_unit(const ops::ParamList &p, const WholeItem &m, bool is_col, int64_t index) {
   const SideItem &side = is_col ? m.col : m.row;
-  const bool shares = ops::shares_scale(p.scaling), swapped = is_col && shares,
-             rows_inner = side.scale_row_stride == 1;
+  const bool shares = ops::shares_scale(p.scaling), swapped = is_col && shares, rows_inner = side.scale_row_stride == 1,
+             from_amax = p.slots || p.row_ready;
   const int64_t tile_r = ops::tile_rows(p.scaling), tile_c = ops::tile_cols(p.scaling);
   const int64_t across = is_col ? m.rows : m.cols, down = is_col ? m.cols : m.rows;
   const int64_t scale_rows = tile_r ? units(down, tile_r) : 1, scale_cols = tile_c ? units(across, tile_c) : 1;
@@ -193,13 +193,13 @@ __device__ void scale_unit(const ops::ParamList &p, const WholeItem &m, bool is_
     if (p.amax_dtype == kF32) {
       float s = 0;
       if (inside)
-        s = p.slots ? scale_of(p.dtype, p.rule, static_cast<const float *>(p.amax)[tile], p.amax_floor).inverse
-                       : static_cast<const float *>(m.row.scale)[in_row];
+        s = from_amax ? scale_of(p.dtype, p.rule, static_cast<const float *>(p.amax)[tile], p.amax_floor).inverse
+                      : static_cast<const float *>(m.row.scale)[in_row];
       static_cast<float *>(side.scale)[at] = s;
     } else {
       uint8_t s = 0;
       if (inside)
-        s = p.slots ? static_cast<const uint8_t *>(p.amax)[tile] : static_cast<const uint8_t *>(m.row.scale)[in_row];
+        s = from_amax ? static_cast<const uint8_t *>(p.amax)[tile] : static_cast<const uint8_t *>(m.row.scale)[in_row];
       static_cast<uint8_t *>(side.scale)[at] = s;
     }
   }
@@ -220,8 +220,14 @@ __global__ void __launch_bounds__(kThreads) assemble_units(const __grid_constant
 }
 
 SideItem side_item(const ops::ParamSide &s) {
-  return {static_cast<uint8_t *>(s.codes), s.row_stride,       s.col_stride,  s.scale,
-          s.scale_row_stride,              s.scale_col_stride, s.padded_rows, s.padded_cols};
+  return {static_cast<uint8_t *>(s.codes),
+          s.row_stride,
+          s.col_stride,
+          s.scale,
+          s.scale_row_stride,
+          s.scale_col_stride,
+          s.padded_rows,
+          s.padded_cols};
 }
 
 }  // namespace

@@ -86,16 +86,15 @@ __global__ void __launch_bounds__(128, kMx && sizeof(T) == 4 ? 5 : 4) cast_units
         if (p.scaling == k32x32) {
           if (tile_col32 + i < across32) flat[i] = multiplier(p, m.amax + warp_row / 32 * across32 + tile_col32 + i);
         } else {
-          flat[i] = i ? flat[0]
-                      : multiplier(p, m.amax + (p.scaling == kTensor ? 0 : u.row0 / kSquare * across + tile_col));
+          flat[i] =
+              i ? flat[0] : multiplier(p, m.amax + (p.scaling == kTensor ? 0 : u.row0 / kSquare * across + tile_col));
         }
       }
       if (whole) flat[0] = lane < 8 ? flat[0] : lane < 16 ? flat[1] : lane < 24 ? flat[2] : flat[3];
     }
     if (row_side && by_row) {
       float mine = 1;
-      if (my_row < m.rows)
-        mine = multiplier(p, m.amax + (p.scaling == kRow ? my_row : my_row * across + tile_col));
+      if (my_row < m.rows) mine = multiplier(p, m.amax + (p.scaling == kRow ? my_row : my_row * across + tile_col));
       of_rows[warp][lane] = make_float4(mine, mine, mine, mine);
       sync_warp();
     }
@@ -105,8 +104,8 @@ __global__ void __launch_bounds__(128, kMx && sizeof(T) == 4 ? 5 : 4) cast_units
       for (int i = 0; i < 4; ++i) {
         const int64_t column = u.col0 + column_of(whole, lane, i);
         if (column >= m.cols) continue;
-        col[i] = multiplier(
-            p, m.amax + m.rows * tiles + (p.scaling == kRow ? column : column * down + u.row0 / kSquare));
+        col[i] =
+            multiplier(p, m.amax + m.rows * tiles + (p.scaling == kRow ? column : column * down + u.row0 / kSquare));
       }
     }
   }

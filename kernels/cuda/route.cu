@@ -24,7 +24,7 @@ __device__ __forceinline__ int64_t row_offset_of(const ops::Matrix &m, int64_t r
   return offset;
 }
 
-constexpr int kCopyRows = 8;                      // of a block, a warp each
+constexpr int kCopyRows = 8;                    // of a block, a warp each
 constexpr int64_t kSegment = int64_t{1} << 14;  // bytes of a row that one warp copies
 
 // n bytes by a warp; `in` NULL = zeros.
@@ -48,17 +48,17 @@ __device__ __forceinline__ void copy_line(uint8_t *out, const uint8_t *in, int64
   for (int64_t i = done + lane; i < n; i += 32) out[i] = in ? in[i] : uint8_t(0);
 }
 
-__global__ void __launch_bounds__(32 * kCopyRows) copy_rows(const __grid_constant__ ops::RouteCopy r, int size,
-                                                            unsigned segments) {
+__global__ void __launch_bounds__(32 * kCopyRows)
+    copy_rows(const __grid_constant__ ops::RouteCopy r, int size, unsigned segments) {
   const int64_t first = int64_t{blockIdx.x / segments} * kCopyRows, segment = blockIdx.x % segments;
   const int warp = int(threadIdx.x) >> 5, lane = int(threadIdx.x) & 31;
   const int64_t i = first + warp, begin = segment * kSegment, bytes = r.dst.codes.cols * size;
   if (i < r.dst.codes.rows && begin < bytes) {
     const int64_t from = r.index ? r.index[i] : i;
     uint8_t *out = static_cast<uint8_t *>(r.dst.codes.data) + row_offset_of(r.dst.codes, i) * size + begin;
-    const uint8_t *in = from < 0 ? nullptr
-                                 : static_cast<const uint8_t *>(r.src.codes.data) +
-                                       row_offset_of(r.src.codes, from) * size + begin;
+    const uint8_t *in =
+        from < 0 ? nullptr
+                 : static_cast<const uint8_t *>(r.src.codes.data) + row_offset_of(r.src.codes, from) * size + begin;
     copy_line(out, in, bytes - begin < kSegment ? bytes - begin : kSegment, lane);
   }
   const ops::Scale &d = r.dst.scale, &s = r.src.scale;

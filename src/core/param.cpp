@@ -233,6 +233,89 @@ uint64_t step_workspace(const fp8_context &c, const Call &call) {
   return plan.total();
 }
 
+// Flat copies of whole weights in the workspace, however the ranks' slots are padded.
+uint64_t staging(const ParamLayout &l, uint32_t sides) {
+  return l.world * l.slot_bytes(sides) + (l.world > 1 ? l.count * int64_t{16} : 0);
+}
+
+constexpr int64_t kDirectBytes = int64_t{1} << 18;
+
+// Weights whose pieces are worth a message each go in one group, each into its place, where the transport fuses such a
+// group and only rows travel. Every rank decides alike: by what params say, not by how `full` lies here.
+bool goes_direct(const Call &call, const fp8_comm &comm) {
+  const ParamLayout &l = call.layout;
+  if (!comm.ops.group_begin || (l.col_bytes && call.list.sides != FP8_SIDE_ROW)) return false;
+  int64_t bytes = 0, pieces = 0;
+  for (const ops::ParamPiece &piece : l.pieces) {
+    bytes += piece.count * dtype_size(l.dtype);
+    pieces += piece.count > 0;
+  }
+  return pieces && bytes / pieces >= kDirectBytes;
+}
+
+// Where a weight's rows lie one after another as the caller wants them; NULL where they don't.
+char *flat_place(const Call &call, const ops::ParamItem &m) {
+  const bool plain = !is_quantized(call.layout.scaling), row = call.list.sides & FP8_SIDE_ROW,
+             col = call.list.sides & FP8_SIDE_COL;
+  const auto flat = [&](int64_t down, int64_t across) {
+    return (m.cols <= 1 || across == 1) && (m.rows <= 1 || down == m.cols);
+  };
+  if (row && !flat(m.row.row_stride, m.row.col_stride)) return nullptr;
+  if (row) return plain && col && m.col.codes != m.row.codes ? nullptr : static_cast<char *>(m.row.codes);
+  return plain && flat(m.col.col_stride, m.col.row_stride) ? static_cast<char *>(m.col.codes) : nullptr;
+}
+
+// Gathers each weight by itself, then finishes: those in place lack scales (and their transpose), the others are copied
+// out of `staged` as if one rank had sent them.
+void gather_direct(const fp8_context &c, fp8_comm &comm, Call &call, const char *shard, char *staged,
+                   Workspace &workspace, fp8_stream stream) {
+  const ParamLayout &l = call.layout;
+  const int64_t size = dtype_size(l.dtype);
+  std::vector<ops::ParamItem> here, there;
+  std::vector<ops::ParamPiece> none, whole;
+  std::vector<int64_t> bytes(l.world), offsets(l.world);
+  int64_t used = 0;
+  CommGroup group(comm);
+  for (int32_t i = 0; i < l.count; ++i) {
+    const ops::ParamItem &m = call.items[i];
+    const ops::ParamPiece *pieces = &l.pieces[int64_t{i} * l.world];
+    char *place = flat_place(call, m);
+    (place ? here : there).push_back(m);
+    (place ? none : whole).push_back({0, m.rows * m.cols, used});
+    if (!place) {
+      place = staged + used;
+      used += round_up(m.rows * m.cols * size, 16);
+    }
+    for (int32_t r = 0; r < l.world; ++r) {
+      bytes[r] = pieces[r].count * size;
+      offsets[r] = pieces[r].begin * size;
+    }
+    if (m.rows && m.cols)
+      gather_bytes(c, comm, shard + l.row_shift[l.rank] + pieces[l.rank].at, place, bytes.data(), offsets.data(),
+                   stream);
+  }
+  group.end();
+  const uint64_t mark = workspace.mark();
+  const int64_t shift = 0;
+  const void *const slots[] = {staged};
+  for (const bool in_place : {true, false}) {
+    const std::vector<ops::ParamItem> &items = in_place ? here : there;
+    if (items.empty()) continue;
+    ops::ParamList &list = call.list;
+    list.items = items.data();
+    list.pieces = (in_place ? none : whole).data();
+    list.row_shift = &shift;
+    list.count = static_cast<int32_t>(items.size());
+    list.world = 1;
+    list.rank = 0;
+    list.slots = in_place ? nullptr : slots;
+    list.row_ready = in_place;
+    list.row_part = list.col_part = 0;
+    workspace.rewind(mark);
+    run(c, call, workspace, kAssemble, stream);
+  }
+}
+
 void check_comm(const ParamLayout &l, const fp8_comm &comm) {
   if (l.rank < 0) fail(FP8_ERR_ARGUMENT, "the params were created with rank -1, which serves the stateless steps only");
   if (comm.ops.size != l.world || comm.ops.rank != l.rank)
@@ -257,7 +340,7 @@ fp8_param_layout param_sizes(const fp8_param *const *params, int32_t count, uint
   out.col_bytes = l.col_bytes;
   out.gathered_bytes = l.world * l.slot_bytes(sides);
   Plan plan;
-  plan.add(out.gathered_bytes);
+  plan.add(staging(l, sides));
   plan.add(backend_workspace(c, call.list));
   out.workspace_bytes = plan.total();
   return out;
@@ -317,12 +400,12 @@ void param_gather(const fp8_context &c, fp8_comm &comm, const fp8_param_args &ar
   take_shard(call, args);
   const int64_t slot = l.slot_bytes(args.sides), first = l.slot_first(args.sides);
   Plan plan;
-  plan.add(l.world * slot);
+  plan.add(staging(l, args.sides));
   plan.add(backend_workspace(c, call.list));
   // everything is checked before the ranks meet
   take_full(call, args, true);
   Workspace workspace(c, args.workspace, plan.total(), stream);
-  char *gathered = static_cast<char *>(workspace.take(l.world * slot));
+  char *gathered = static_cast<char *>(workspace.take(staging(l, args.sides)));
   std::vector<int64_t> bytes(l.world), offsets(l.world);
   for (int32_t r = 0; r < l.world; ++r) {
     const int64_t begin = first ? l.row_bytes + l.col_begin[r] : l.row_begin[r];
@@ -336,6 +419,7 @@ void param_gather(const fp8_context &c, fp8_comm &comm, const fp8_param_args &ar
     take_slots(call, shard, slot);
     return assemble();
   }
+  if (goes_direct(call, comm)) return gather_direct(c, comm, call, shard, gathered, workspace, stream);
   const char *own = shard + offsets[l.rank] - l.rank * slot;
   // Where the others' shards are within reach they are read in place too: no byte moves twice.
   const auto in_place = [&](const void *const *sources) {

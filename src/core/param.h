@@ -22,11 +22,11 @@ namespace fp8 {
 // part, its pieces from the part's start: what one rank sends is one run of bytes for any choice of sides.
 struct ParamLayout {
   int32_t count = 0, world = 0, rank = 0;
-  int32_t scaling = 0, dtype = 0;           // of what travels; UNQUANTIZED: BF16
-  uint32_t sides = 0;                       // that the recipe's coverage gives an FP8 weight
-  std::vector<ops::ParamPiece> pieces;      // [count][world]
-  std::vector<int64_t> amax;                // of each param, its first element
-  std::vector<int64_t> row_shift;           // of each rank: from a piece's place in the column part to the row part's
+  int32_t scaling = 0, dtype = 0;       // of what travels; UNQUANTIZED: BF16
+  uint32_t sides = 0;                   // that the recipe's coverage gives an FP8 weight
+  std::vector<ops::ParamPiece> pieces;  // [count][world]
+  std::vector<int64_t> amax;            // of each param, its first element
+  std::vector<int64_t> row_shift;       // of each rank: from a piece's place in the column part to the row part's
   int64_t amax_count = 0;
   int32_t amax_dtype = 0;
   int64_t row_bytes = 0, col_bytes = 0;                         // multiples of 16

@@ -29,7 +29,7 @@ struct ParamItem {
   int32_t master_dtype, reserved;  // F32, BF16
   int64_t amax;  // first element in amax of the row side's tiles [scale rows, scale cols]; the column side's follow,
                  // unless one scale serves both
-  ParamSide row, col;          // assemble
+  ParamSide row, col;  // assemble
 };
 
 struct ParamList {
@@ -47,8 +47,11 @@ struct ParamList {
   const int32_t *rank_data;  // device
   void *amax;
   int64_t amax_count;
-  void *shard;                 // cast
-  const void *const *slots;    // host, [world]: assemble: what each rank has sent; NULL: col from each item's own row side
+  void *shard;  // cast
+  const void *const
+      *slots;  // host, [world]: assemble: what each rank has sent; NULL: codes come from each item's own row side
+  int32_t row_ready,
+      reserved;  // slots NULL: 0: so do scales, and row is not written; 1: row lacks its scales, all from amax
   int64_t row_part, col_part;  // first byte of each part in a slot (of shard or of slots)
   void *workspace;
   uint64_t workspace_bytes;

@@ -121,12 +121,127 @@ static void communicator(void **state) {
   fp8_context_destroy(c);
 }
 
+#ifndef FP8_TEST_MPI
+/* Callbacks of the caller's own, that fuse groups: big weights then travel each by itself. */
+typedef struct meeting {
+  pthread_barrier_t all;
+  int size, groups; /* of rank 0 */
+  void *at[kMaxWorld];
+} meeting;
+
+typedef struct own_rank {
+  meeting *m;
+  const job *j;
+  int rank;
+  pthread_t thread;
+} own_rank;
+
+static fp8_status own_gather(void *user, const void *src, void *dst, const int64_t *bytes, const int64_t *offsets,
+                             fp8_stream stream) {
+  own_rank *o = (own_rank *)user;
+  int r;
+  (void)stream;
+  o->m->at[o->rank] = (void *)(uintptr_t)src;
+  pthread_barrier_wait(&o->m->all);
+  for (r = 0; r < o->m->size; ++r) memmove((char *)dst + offsets[r], o->m->at[r], bytes[r]);
+  pthread_barrier_wait(&o->m->all);
+  return FP8_OK;
+}
+
+static fp8_status own_reduce(void *user, void *inout, int64_t count, int32_t dtype, fp8_stream stream) {
+  own_rank *o = (own_rank *)user;
+  const int64_t bytes = count * (dtype == FP8_DTYPE_F32 ? 4 : 1);
+  char *best = (char *)host_new(bytes);
+  fp8_param_layout l;
+  int r;
+  (void)stream;
+  memset(&l, 0, sizeof l);
+  l.amax_dtype = dtype;
+  l.amax_count = count;
+  o->m->at[o->rank] = inout;
+  pthread_barrier_wait(&o->m->all);
+  memcpy(best, inout, bytes);
+  for (r = 0; r < o->m->size; ++r) reduce_amax(&l, best, o->m->at[r]);
+  pthread_barrier_wait(&o->m->all);
+  memcpy(inout, best, bytes);
+  free(best);
+  return FP8_OK;
+}
+
+static fp8_status own_begin(void *user) {
+  own_rank *o = (own_rank *)user;
+  o->m->groups += o->rank == 0;
+  return FP8_OK;
+}
+
+static fp8_status own_end(void *user) { return user ? FP8_OK : FP8_ERR_ARGUMENT; }
+
+static void *own_main(void *arg) {
+  own_rank *o = (own_rank *)arg;
+  fp8_comm_ops ops;
+  fp8_comm *comm;
+  fp8_stream stream;
+  FP8_INIT(&ops);
+  ops.user = o;
+  ops.rank = o->rank;
+  ops.size = o->m->size;
+  ops.caps = FP8_COMM_HOST;
+  ops.all_gather = own_gather;
+  ops.all_reduce_max = own_reduce;
+  ops.group_begin = own_begin;
+  ops.group_end = own_end;
+  MUST(fp8_comm_create(&ops, &comm));
+  MUST(fp8_stream_create(o->j->s.c, &stream));
+  check_rank(&o->j->s, comm, o->rank, stream, o->j->both);
+  MUST(fp8_stream_sync(o->j->s.c, stream));
+  fp8_stream_destroy(o->j->s.c, stream);
+  fp8_comm_destroy(comm);
+  return NULL;
+}
+
+static void fused_groups(void **state) {
+  fp8_context *c = ranks_context(1);
+  int k, both;
+  (void)state;
+  for (k = 0; k < kKinds; k += 2)
+    for (both = 0; both < 2; ++both) {
+      own_rank ranks[3];
+      meeting m = {0};
+      job j;
+      int r;
+      const int64_t size = 700 * 1300;
+      const int one_side = kinds[k].preset == FP8_PRESET_MX || kinds[k].preset == FP8_PRESET_ROW;
+      open_list(&j.s, c, &kinds[k]);
+      j.both = both;
+      j.s.count = 2;
+      j.s.world = m.size = 3;
+      j.s.rows[0] = 700, j.s.cols[0] = 1300;
+      j.s.rows[1] = 1, j.s.cols[1] = 37;
+      for (r = 0; r < 4; ++r) j.s.cuts[0][r] = r == 0 ? 0 : r == 3 ? size : 350001, j.s.cuts[1][r] = r < 3 ? 0 : 37;
+      make_reference(&j.s, 3);
+      pthread_barrier_init(&m.all, NULL, 3);
+      for (r = 0; r < 3; ++r) {
+        ranks[r].m = &m;
+        ranks[r].j = &j;
+        ranks[r].rank = r;
+        CHECK(!pthread_create(&ranks[r].thread, NULL, own_main, &ranks[r]));
+      }
+      for (r = 0; r < 3; ++r) pthread_join(ranks[r].thread, NULL);
+      pthread_barrier_destroy(&m.all);
+      /* columns of 1D kinds travel in slots, everything else weight by weight */
+      assert_int_equal(m.groups, one_side ? !both : 2 - both);
+      close_list(&j.s);
+    }
+  fp8_context_destroy(c);
+}
+#endif
+
 #ifdef FP8_TEST_MPI
 RANKS_MAIN(cmocka_unit_test(communicator))
 #else
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(cuts_of_one), cmocka_unit_test(random_lists),
-                                     cmocka_unit_test(communicator)};
+                                     cmocka_unit_test(communicator), cmocka_unit_test(fused_groups)};
   if (argc > 1 && !strcmp(argv[1], "every")) g_step = 1;
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,7 +169,6 @@ void backwards(void **) {
 }  // namespace
 
 int main() {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(copies), cmocka_unit_test(combines),
-                                     cmocka_unit_test(backwards)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(copies), cmocka_unit_test(combines), cmocka_unit_test(backwards)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -22,10 +22,10 @@ __host__ __device__ inline int64_t align16(int64_t n) { return (n + 15) / 16 * 1
 
 // Bases, one or more of each rank; then items; then each item's pieces, one of each rank.
 struct Args {
-  ops::ParamList p;               // its pointers to host memory are not for kernels
-  int32_t count, world;           // in this table
-  int32_t items_at, pieces_at;    // bytes into it
-  const uint8_t *far;             // where the table lies if it isn't `near`
+  ops::ParamList p;             // its pointers to host memory are not for kernels
+  int32_t count, world;         // in this table
+  int32_t items_at, pieces_at;  // bytes into it
+  const uint8_t *far;           // where the table lies if it isn't `near`
   uint4 near[kTableBytes / 16];
 };
 static_assert(sizeof(Args) <= 32764, "a kernel's arguments");
@@ -123,8 +123,7 @@ cudaError_t each_table(const ops::ParamList &p, int32_t world, const std::vector
         std::memcpy(&chunk, host.data() + at, n);
         ++*launches;
         const cudaError_t e = launch(upload_chunk, 1, 512, stream, false, chunk,
-                                     reinterpret_cast<uint4 *>(static_cast<uint8_t *>(p.workspace) + at),
-                                     int(n / 16));
+                                     reinterpret_cast<uint4 *>(static_cast<uint8_t *>(p.workspace) + at), int(n / 16));
         if (e != cudaSuccess) return e;
       }
     }

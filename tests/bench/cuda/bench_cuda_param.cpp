@@ -207,7 +207,8 @@ int main() {
   const int world = 8, small = 4;
   const double weights = double(n) * n * small;
   std::printf(
-      "\n| 8 local ranks, 4 x [8192, 8192], row side | quantize ms | gather ms | both ms | copies of the same bytes ms | "
+      "\n| 8 local ranks, 4 x [8192, 8192], row side | quantize ms | gather ms | both ms | copies of the same bytes ms "
+      "| "
       "ratio |\n|---|---|---|---|---|---|\n");
   for (const auto &k : kinds) {
     fp8_recipe *recipe = nullptr;
