@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TP all-gather along tokens. Codes and scales of a part travel in one slot: [codes, compact][scales, compact]. The row
-// side's slots follow each other in full; the column side's interleave, since full's codes run along all tokens.
+// TP all-gather along tokens. Codes and scales of a part travel in one slot: [codes, compact][scales, compact]; over a
+// transport that fuses groups in two messages, each from and to its place where that is one run of bytes. The row
+// side's parts follow each other in full; the column side's interleave, since full's codes run along all tokens.
 #include "core/collectives.h"
 
 #include <memory>
@@ -79,6 +80,8 @@ Gather plan_gather(const fp8_context &c, const fp8_comm &comm, const fp8_qtensor
          ll(part.rows), label(side), scaling_name(g.part.scaling), ll(tile), ll(tile));
   need_dense(g.part.codes, "part", label(side));
   need_dense(g.full.codes, "full", label(side));
+  if (!g.along_cols && g.full.codes.lead > 1)
+    fail(FP8_ERR_ARGUMENT, "full.%s: its leading dimensions do not flatten to rows of one stride", label(side));
   g.code_bytes = round_up(g.part.codes.rows * g.part.codes.cols * dtype_size(g.part.codes.dtype), 16);
   const bool own_scale =
       plain || g.part.scaling == FP8_SCALING_TENSOR || (g.along_cols && g.part.scaling == FP8_SCALING_ROW);
@@ -126,7 +129,6 @@ ops::RouteEnd window(const Gather &g, int64_t r, bool scales) {
   } else {
     end.codes.data = data + ops::row_offset(g.full.codes, r * g.part.codes.rows) * size;
     end.codes.lead = 1;
-    if (g.full.codes.lead > 1) fail(FP8_ERR_ARGUMENT, "full's leading dimensions do not flatten to rows of one stride");
     end.codes.lead_shape[0] = end.codes.rows;
   }
   if (!scales) return end;
@@ -139,7 +141,7 @@ ops::RouteEnd window(const Gather &g, int64_t r, bool scales) {
   return end;
 }
 
-void copy_rows(const fp8_context &c, const ops::RouteEnd &src, const ops::RouteEnd &dst, fp8_stream stream) {
+void copy_lines(const fp8_context &c, const ops::RouteEnd &src, const ops::RouteEnd &dst, fp8_stream stream) {
   if (dst.codes.rows == 0) return;
   ops::RouteCopy copy{};
   copy.src = src;
@@ -147,16 +149,32 @@ void copy_rows(const fp8_context &c, const ops::RouteEnd &src, const ops::RouteE
   check(c.api->route_copy(c.self, &copy, stream));
 }
 
+void copy_scales(const fp8_context &c, const ops::Scale &src, const ops::Scale &dst, fp8_stream stream) {
+  ops::RouteEnd from{}, to{};
+  from.codes = to.codes = dense(nullptr, FP8_DTYPE_U8, dst.rows, 0);
+  from.scale = src;
+  to.scale = dst;
+  copy_lines(c, from, to, stream);
+}
+
+// Scales of square tiles have fewer rows than codes and go by themselves.
+void copy_rows(const fp8_context &c, const ops::RouteEnd &src, const ops::RouteEnd &dst, fp8_stream stream) {
+  if (!dst.scale.dtype || dst.scale.rows == dst.codes.rows) return copy_lines(c, src, dst, stream);
+  ops::RouteEnd from{}, to{};
+  from.codes = src.codes;
+  to.codes = dst.codes;
+  copy_lines(c, from, to, stream);
+  copy_scales(c, src.scale, dst.scale, stream);
+}
+
 // Scales that every rank has alike (one tensor's; ROW's column side, reduced over the group), and the zero of native
 // padding.
 void own_scales(const fp8_context &c, const Gather &g, fp8_stream stream) {
   if (!is_quantized(g.part.scaling) || g.scale_bytes) return;
-  ops::RouteEnd src{}, dst{};
-  src.codes = dense(nullptr, FP8_DTYPE_U8, g.part.scale.rows, 0);
-  dst.codes = src.codes;
-  src.scale = g.part.scale;
-  dst.scale = g.full.scale;
-  copy_rows(c, src, dst, stream);
+  ops::Scale part = g.part.scale, full = g.full.scale;
+  full.rows = part.rows;
+  full.cols = part.cols;
+  copy_scales(c, part, full, stream);
 }
 
 void zero_padding(const fp8_context &c, const Gather &g, fp8_stream stream) {
@@ -166,6 +184,66 @@ void zero_padding(const fp8_context &c, const Gather &g, fp8_stream stream) {
   const int64_t outer = down ? s.cols : s.rows, stride = down ? s.col_stride : s.row_stride;
   if ((down ? s.rows : s.cols) < stride)
     check(c.api->zero(c.self, s.data, outer * stride * dtype_size(s.dtype), stream));
+}
+
+// Lines that follow each other without a gap.
+bool flat(const ops::Matrix &m) {
+  return m.lead <= 1 && (m.cols <= 1 || m.col_stride == 1) && (m.rows <= 1 || m.lead_stride[0] == m.cols);
+}
+bool flat(const ops::Scale &s) { return (s.cols <= 1 || s.col_stride == 1) && (s.rows <= 1 || s.row_stride == s.cols); }
+
+// One of the two messages. `here` and `there`: where the part lies and where all parts go; NULL: by way of staging.
+struct Message {
+  char *own, *all;  // staging
+  const void *here;
+  void *there;
+  int64_t bytes;
+};
+
+void send(const fp8_context &c, fp8_comm &comm, const Message &m, fp8_stream stream) {
+  if (m.bytes == 0) return;
+  const int32_t size = comm.ops.size;
+  std::vector<int64_t> bytes(size, m.bytes), offsets(size);
+  for (int32_t r = 0; r < size; ++r) offsets[r] = r * m.bytes;
+  gather_bytes(c, comm, m.here ? m.here : m.own, m.there ? m.there : m.all, bytes.data(), offsets.data(), stream);
+}
+
+// Every rank sends the same two messages, however its own tensors lie.
+void gather_apart(const fp8_context &c, fp8_comm &comm, const Gather &g, char *own, char *all, fp8_stream stream) {
+  const int32_t size = comm.ops.size;
+  Message codes{own, all, nullptr, nullptr, 0},
+      scales{own + g.code_bytes, all + size * g.code_bytes, nullptr, nullptr, 0};
+  codes.bytes = g.part.codes.rows * g.part.codes.cols * dtype_size(g.part.codes.dtype);
+  if (flat(g.part.codes)) codes.here = g.part.codes.data;
+  if (flat(g.full.codes) && !g.along_cols) codes.there = g.full.codes.data;
+  const auto packed_codes = [&](char *at) {
+    ops::RouteEnd end{};
+    end.codes = dense(at, g.part.codes.dtype, g.part.codes.rows, g.part.codes.cols);
+    return end;
+  };
+  ops::RouteEnd from{};
+  from.codes = g.part.codes;
+  if (!codes.here) copy_rows(c, from, packed_codes(codes.own), stream);
+  if (g.scale_bytes) {
+    scales.bytes = g.part.scale.rows * g.part.scale.cols * dtype_size(g.part.scale.dtype);
+    if (flat(g.part.scale)) scales.here = g.part.scale.data;
+    if (flat(g.full.scale) && !g.along_cols) scales.there = g.full.scale.data;
+    if (!scales.here) copy_scales(c, g.part.scale, dense_scale(scales.own, g.part.scale), stream);
+  }
+  CommGroup group(comm);
+  send(c, comm, codes, stream);
+  send(c, comm, scales, stream);
+  group.end();
+  for (int32_t r = 0; r < size; ++r) {
+    ops::RouteEnd to = window(g, r, g.scale_bytes != 0);
+    if (!codes.there) {
+      ops::RouteEnd bare = to;
+      bare.scale = ops::Scale{};
+      copy_rows(c, packed_codes(codes.all + r * codes.bytes), bare, stream);
+    }
+    if (scales.bytes && !scales.there)
+      copy_scales(c, dense_scale(scales.all + r * scales.bytes, g.part.scale), to.scale, stream);
+  }
 }
 
 }  // namespace
@@ -201,19 +279,16 @@ void all_gather(const fp8_context &c, fp8_comm &comm, const fp8_qtensor &part, u
     if (g.scale_bytes) end.scale = dense_scale(slot + g.code_bytes, g.part.scale);
     return end;
   };
-  if (g.slot) {
-    ops::RouteEnd src{};
-    src.codes = g.part.codes;
-    if (g.scale_bytes) src.scale = g.part.scale;
-    copy_rows(c, src, packed(own), stream);
-    std::vector<int64_t> bytes(size, g.slot), offsets(size);
-    for (int32_t r = 0; r < size; ++r) offsets[r] = r * g.slot;
-    gather_bytes(c, comm, own, all, bytes.data(), offsets.data(), stream);
-  }
   zero_padding(c, g, stream);
   own_scales(c, g, stream);
-  for (int32_t r = 0; g.slot && r < size; ++r)
-    copy_rows(c, packed(all + r * g.slot), window(g, r, g.scale_bytes != 0), stream);
+  if (g.slot == 0) return;
+  if (comm.ops.group_begin && size > 1) return gather_apart(c, comm, g, own, all, stream);
+  ops::RouteEnd src{};
+  src.codes = g.part.codes;
+  if (g.scale_bytes) src.scale = g.part.scale;
+  copy_rows(c, src, packed(own), stream);
+  send(c, comm, {own, all, nullptr, nullptr, g.slot}, stream);
+  for (int32_t r = 0; r < size; ++r) copy_rows(c, packed(all + r * g.slot), window(g, r, g.scale_bytes != 0), stream);
 }
 
 }  // namespace fp8

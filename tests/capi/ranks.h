@@ -52,6 +52,8 @@ static inline const char *rank_message(void) {
   } while (0)
 
 /* ---- memory of the context's device, from any thread ---- */
+static inline int ranks_device(void);
+
 static inline fp8_context *ranks_context(int threads) { /* FP8_TEST_BACKEND=cuda, else the CPU */
   const char *name = getenv("FP8_TEST_BACKEND");
   fp8_context_config config;
@@ -59,6 +61,7 @@ static inline fp8_context *ranks_context(int threads) { /* FP8_TEST_BACKEND=cuda
   FP8_INIT(&config);
   config.backend = name && !strcmp(name, "cuda") ? FP8_BACKEND_CUDA : FP8_BACKEND_CPU;
   config.threads = threads;
+  if (config.backend == FP8_BACKEND_CUDA) config.device = ranks_device();
   MUST(fp8_context_create(&config, &c));
   return c;
 }
@@ -114,6 +117,15 @@ static inline void *rank_main(void *arg) {
   return NULL;
 }
 
+#ifdef FP8_TEST_NCCL
+#include "ranks_nccl.h"
+#else
+static inline int ranks_device(void) { /* the GPU, whichever is current */
+  const char *device = getenv("FP8_TEST_DEVICE");
+  return device ? atoi(device) : 0;
+}
+#endif
+
 #ifdef FP8_TEST_MPI
 /* The same programs under mpirun: this process is one rank, and jobs of another size pass it by. */
 #include <mpi.h>
@@ -142,7 +154,7 @@ static inline void run_ranks(const fp8_context *context, int size, void (*body)(
     MPI_Finalize();                                     \
     return failed;                                      \
   }
-#else
+#elif !defined(FP8_TEST_NCCL)
 static inline void run_ranks(const fp8_context *context, int size, void (*body)(rank_call *), void *arg) {
   fp8_comm *comms[64];
   rank_call calls[64];

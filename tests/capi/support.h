@@ -51,11 +51,17 @@ TEST_UNUSED static int32_t test_backend(void) {
   return name && strcmp(name, "cuda") == 0 ? FP8_BACKEND_CUDA : FP8_BACKEND_CPU;
 }
 
+TEST_UNUSED static int32_t test_device(void) { /* FP8_TEST_DEVICE: the GPU, whichever is current */
+  const char *device = getenv("FP8_TEST_DEVICE");
+  return device && test_backend() == FP8_BACKEND_CUDA ? atoi(device) : 0;
+}
+
 TEST_UNUSED static fp8_context *new_context(uint32_t flags) {
   fp8_context *c = NULL;
   fp8_context_config config;
   FP8_INIT(&config);
   config.backend = test_backend();
+  config.device = test_device();
   config.flags = flags;
   config.threads = 2;
   OK(fp8_context_create(&config, &c));
@@ -90,6 +96,7 @@ TEST_UNUSED static void skip_without_device(void) { /* no driver or no device; a
   if (test_backend() != FP8_BACKEND_CUDA) return;
   FP8_INIT(&config);
   config.backend = FP8_BACKEND_CUDA;
+  config.device = test_device();
   if (fp8_context_create(&config, &c) == FP8_OK) {
     fp8_context_destroy(c);
     return;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Z4 and Z5: gathering quantized parts along tokens equals quantizing the gathered tensor, bit for bit. */
-#include "ranks.h"
+#include "ranks_fused.h"
 
 typedef struct job {
   const fp8_recipe *recipe;
+  int32_t role;
   int64_t rows, cols; /* of a part */
   uint16_t *x;        /* BF16 [world * rows, cols] */
 } job;
@@ -13,11 +14,12 @@ typedef struct sided {
   fp8_buffer memory;
 } sided;
 
-static sided make_side(const fp8_context *c, const fp8_recipe *r, int64_t rows, int64_t cols, uint32_t side) {
+static sided make_side(const fp8_context *c, const fp8_recipe *r, int32_t role, int64_t rows, int64_t cols,
+                       uint32_t side) {
   sided s;
   uint64_t bytes;
   FP8_INIT(&s.q);
-  MUST(fp8_recipe_describe(r, c, FP8_ROLE_ACTIVATION, rows, cols, side | FP8_SIDE_COPY, &s.q));
+  MUST(fp8_recipe_describe(r, c, role, rows, cols, side | FP8_SIDE_COPY, &s.q));
   MUST(fp8_qtensor_bytes(&s.q, side, &bytes));
   s.memory = dev_new(c, NULL, bytes);
   MUST(fp8_qtensor_place(&s.q, side, &s.memory));
@@ -34,7 +36,7 @@ static void quantize_part(rank_call *self, const job *j, void *x, sided *s, uint
   FP8_INIT(&args);
   args.x = &t;
   args.q = &s->q;
-  args.role = FP8_ROLE_ACTIVATION;
+  args.role = j->role;
   if (!alone && (kind == FP8_SCALING_TENSOR || (kind == FP8_SCALING_ROW && side == FP8_SIDE_COL))) {
     memory = dev_new(self->c, NULL, scale->shape[0] * 4);
     amax = *scale;
@@ -60,8 +62,9 @@ static void rank_body(rank_call *self) {
              own = dev_new(self->c, j->x + self->rank * rows * cols, rows * cols * 2);
   uint32_t side;
   for (side = FP8_SIDE_ROW; side <= FP8_SIDE_COL; ++side) {
-    sided part = make_side(self->c, j->recipe, rows, cols, side), full = make_side(self->c, j->recipe, all, cols, side),
-          want = make_side(self->c, j->recipe, all, cols, side);
+    sided part = make_side(self->c, j->recipe, j->role, rows, cols, side),
+          full = make_side(self->c, j->recipe, j->role, all, cols, side),
+          want = make_side(self->c, j->recipe, j->role, all, cols, side);
     uint8_t *a, *b;
     uint64_t bytes;
     fp8_buffer ws;
@@ -95,20 +98,26 @@ static void rank_body(rank_call *self) {
 }
 
 static void equal_to_whole(void **state) {
-  static const int presets[] = {FP8_PRESET_NONE, FP8_PRESET_TENSOR, FP8_PRESET_ROW, FP8_PRESET_BLOCK, FP8_PRESET_MX};
-  static const int64_t rows[] = {1, 5, 5, 128, 32}, cols[] = {200, 33, 40, 320, 33};
+  static const struct {
+    int preset, role;
+    int64_t rows, cols;
+  } cases[] = {{FP8_PRESET_NONE, FP8_ROLE_ACTIVATION, 1, 200}, {FP8_PRESET_TENSOR, FP8_ROLE_ACTIVATION, 5, 33},
+               {FP8_PRESET_ROW, FP8_ROLE_ACTIVATION, 5, 40},   {FP8_PRESET_BLOCK, FP8_ROLE_ACTIVATION, 128, 320},
+               {FP8_PRESET_MX, FP8_ROLE_ACTIVATION, 32, 33},   {FP8_PRESET_BLOCK, FP8_ROLE_WEIGHT, 128, 320},
+               {FP8_PRESET_MX_W2D, FP8_ROLE_WEIGHT, 64, 100}};
   fp8_context *c = ranks_context(2);
   uint64_t random = 77;
   size_t p;
   int world;
   (void)state;
-  for (p = 0; p < sizeof presets / sizeof *presets; ++p)
-    for (world = 1; world <= 5; ++world) {
+  for (p = 0; p < sizeof cases / sizeof *cases; ++p)
+    for (world = 1; world <= 8; world += world < 5 ? 1 : 3) {
       job j;
       int64_t i, n;
-      j.recipe = preset_recipe(presets[p], 0, 0);
-      j.rows = rows[p] * (1 + world % 2);
-      j.cols = cols[p];
+      j.recipe = preset_recipe(cases[p].preset, 0, 0);
+      j.role = cases[p].role;
+      j.rows = cases[p].rows * (1 + world % 2);
+      j.cols = cases[p].cols;
       n = world * j.rows * j.cols;
       j.x = (uint16_t *)host_new(n * 2);
       for (i = 0; i < n; ++i) { /* every BF16 but NaN and Inf near the middle of the range */
@@ -116,6 +125,13 @@ static void equal_to_whole(void **state) {
         j.x[i] = (uint16_t)((u & 0x807f) | ((110 + u / 65536 % 30) << 7));
       }
       run_ranks(c, world, rank_body, &j);
+#ifndef RANKS_MAIN
+      if (world > 1) { /* again over a transport that fuses: two messages each */
+        int groups = 0;
+        run_fused(c, world, rank_body, &j, &groups);
+        assert_int_equal(groups, 2);
+      }
+#endif
       free(j.x);
       fp8_recipe_destroy((fp8_recipe *)(uintptr_t)j.recipe);
     }
@@ -124,11 +140,11 @@ static void equal_to_whole(void **state) {
 
 static void refusing_body(rank_call *self) {
   const job *j = (const job *)self->arg;
-  sided part = make_side(self->c, j->recipe, 48, 64, FP8_SIDE_BOTH),
-        full = make_side(self->c, j->recipe, 96, 64, FP8_SIDE_BOTH),
-        odd = make_side(self->c, j->recipe, 95, 64, FP8_SIDE_BOTH);
+  sided part = make_side(self->c, j->recipe, j->role, 48, 64, FP8_SIDE_BOTH),
+        full = make_side(self->c, j->recipe, j->role, 96, 64, FP8_SIDE_BOTH),
+        odd = make_side(self->c, j->recipe, j->role, 95, 64, FP8_SIDE_BOTH);
   fp8_recipe *other = preset_recipe(FP8_PRESET_BLOCK, 0, 0);
-  sided block = make_side(self->c, other, 96, 64, FP8_SIDE_BOTH);
+  sided block = make_side(self->c, other, j->role, 96, 64, FP8_SIDE_BOTH);
   uint64_t bytes;
   MUST(fp8_all_gather_workspace(self->c, self->comm, &part.q, FP8_SIDE_ROW, &full.q, &bytes));
   MUST_FAIL(fp8_all_gather(self->c, self->comm, &part.q, FP8_SIDE_COL, &full.q, NULL, self->stream),
@@ -154,12 +170,13 @@ static void refusals(void **state) {
   (void)state;
   memset(&j, 0, sizeof j);
   j.recipe = preset_recipe(FP8_PRESET_MX, 0, 0);
+  j.role = FP8_ROLE_ACTIVATION;
   run_ranks(c, 2, refusing_body, &j);
   fp8_recipe_destroy((fp8_recipe *)(uintptr_t)j.recipe);
   fp8_context_destroy(c);
 }
 
-#ifdef FP8_TEST_MPI
+#ifdef RANKS_MAIN
 RANKS_MAIN(cmocka_unit_test(equal_to_whole))
 #else
 int main(void) {

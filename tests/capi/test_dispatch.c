@@ -265,7 +265,7 @@ static void round_trips(void **state) {
   fp8_context_destroy(c);
 }
 
-#ifdef FP8_TEST_MPI
+#ifdef RANKS_MAIN
 RANKS_MAIN(cmocka_unit_test(round_trips))
 #else
 int main(void) {

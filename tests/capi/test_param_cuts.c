@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Z1 and Z2: sharded at any cut equals the whole master quantized on one rank, bit for bit.
  * Without arguments cuts are sampled; `every` walks them all. */
+#include "ranks_fused.h"
 #include "sharded.h"
 
 static int64_t g_step = 509;
@@ -87,12 +88,19 @@ static void random_lists(void **state) {
 
 typedef struct job {
   sharded s;
+  uint64_t seed;
   int both;
 } job;
 
 static void rank_body(rank_call *self) {
   const job *j = (const job *)self->arg;
-  check_rank(&j->s, self->comm, self->rank, self->stream, j->both);
+  sharded own = j->s;
+  if (own.c != self->c) { /* another device: masters and reference of its own */
+    own.c = self->c;
+    make_reference(&own, j->seed);
+  }
+  check_rank(&own, self->comm, self->rank, self->stream, j->both);
+  if (own.c != j->s.c) free_reference(&own);
 }
 
 static void communicator(void **state) {
@@ -113,7 +121,7 @@ static void communicator(void **state) {
         j.s.cols[i] = 1 + next_random(&random) % 200;
         random_cuts(j.s.cuts[i], world, j.s.rows[i] * j.s.cols[i], &random);
       }
-      make_reference(&j.s, random);
+      make_reference(&j.s, j.seed = random);
       run_ranks(c, world, rank_body, &j);
       close_list(&j.s);
     }
@@ -121,127 +129,79 @@ static void communicator(void **state) {
   fp8_context_destroy(c);
 }
 
-#ifndef FP8_TEST_MPI
-/* Callbacks of the caller's own, that fuse groups: big weights then travel each by itself. */
-typedef struct meeting {
-  pthread_barrier_t all;
-  int size, groups; /* of rank 0 */
-  void *at[kMaxWorld];
-} meeting;
-
-typedef struct own_rank {
-  meeting *m;
-  const job *j;
-  int rank;
-  pthread_t thread;
-} own_rank;
-
-static fp8_status own_gather(void *user, const void *src, void *dst, const int64_t *bytes, const int64_t *offsets,
-                             fp8_stream stream) {
-  own_rank *o = (own_rank *)user;
-  int r;
-  (void)stream;
-  o->m->at[o->rank] = (void *)(uintptr_t)src;
-  pthread_barrier_wait(&o->m->all);
-  for (r = 0; r < o->m->size; ++r) memmove((char *)dst + offsets[r], o->m->at[r], bytes[r]);
-  pthread_barrier_wait(&o->m->all);
-  return FP8_OK;
+/* Weights that are worth a message each where the transport fuses a group; beside them a small one and an empty shard.
+ */
+static void big_weights(void **state) {
+#ifdef FP8_TEST_NCCL
+  enum { kMost = 8 };
+#else
+  enum { kMost = 2 };
+#endif
+  fp8_context *c = ranks_context(2);
+  int k, both, world;
+  (void)state;
+  for (world = 2; world <= kMost; ++world)
+    for (k = 0; k < kKinds; ++k)
+      for (both = 0; both < 2; ++both) {
+        job j;
+        int r;
+#ifdef FP8_TEST_NCCL
+        if (world != g_nccl.size) continue;
+#endif
+        open_list(&j.s, c, &kinds[k]);
+        j.both = both;
+        j.s.count = 3;
+        j.s.world = world;
+        j.s.rows[0] = 420 * world, j.s.cols[0] = 1300;
+        j.s.rows[1] = 420 * world, j.s.cols[1] = 1309;
+        j.s.rows[2] = 1, j.s.cols[2] = 37;
+        for (r = 0; r <= world; ++r) { /* even; another size on every rank, none on the last; all on the last */
+          j.s.cuts[0][r] = 420 * 1300 * r;
+          j.s.cuts[1][r] = r >= world - 1 ? 420 * 1309 * world : (420 * 1309 - 4801) * r;
+          j.s.cuts[2][r] = r < world ? 0 : 37;
+        }
+        make_reference(&j.s, j.seed = 3);
+        run_ranks(c, world, rank_body, &j);
+        close_list(&j.s);
+      }
+  fp8_context_destroy(c);
 }
 
-static fp8_status own_reduce(void *user, void *inout, int64_t count, int32_t dtype, fp8_stream stream) {
-  own_rank *o = (own_rank *)user;
-  const int64_t bytes = count * (dtype == FP8_DTYPE_F32 ? 4 : 1);
-  char *best = (char *)host_new(bytes);
-  fp8_param_layout l;
-  int r;
-  (void)stream;
-  memset(&l, 0, sizeof l);
-  l.amax_dtype = dtype;
-  l.amax_count = count;
-  o->m->at[o->rank] = inout;
-  pthread_barrier_wait(&o->m->all);
-  memcpy(best, inout, bytes);
-  for (r = 0; r < o->m->size; ++r) reduce_amax(&l, best, o->m->at[r]);
-  pthread_barrier_wait(&o->m->all);
-  memcpy(inout, best, bytes);
-  free(best);
-  return FP8_OK;
-}
-
-static fp8_status own_begin(void *user) {
-  own_rank *o = (own_rank *)user;
-  o->m->groups += o->rank == 0;
-  return FP8_OK;
-}
-
-static fp8_status own_end(void *user) { return user ? FP8_OK : FP8_ERR_ARGUMENT; }
-
-static void *own_main(void *arg) {
-  own_rank *o = (own_rank *)arg;
-  fp8_comm_ops ops;
-  fp8_comm *comm;
-  fp8_stream stream;
-  FP8_INIT(&ops);
-  ops.user = o;
-  ops.rank = o->rank;
-  ops.size = o->m->size;
-  ops.caps = FP8_COMM_HOST;
-  ops.all_gather = own_gather;
-  ops.all_reduce_max = own_reduce;
-  ops.group_begin = own_begin;
-  ops.group_end = own_end;
-  MUST(fp8_comm_create(&ops, &comm));
-  MUST(fp8_stream_create(o->j->s.c, &stream));
-  check_rank(&o->j->s, comm, o->rank, stream, o->j->both);
-  MUST(fp8_stream_sync(o->j->s.c, stream));
-  fp8_stream_destroy(o->j->s.c, stream);
-  fp8_comm_destroy(comm);
-  return NULL;
-}
-
+#ifndef RANKS_MAIN
 static void fused_groups(void **state) {
   fp8_context *c = ranks_context(1);
   int k, both;
   (void)state;
   for (k = 0; k < kKinds; k += 2)
     for (both = 0; both < 2; ++both) {
-      own_rank ranks[3];
-      meeting m = {0};
       job j;
-      int r;
+      int r, groups = 0;
       const int64_t size = 700 * 1300;
       const int one_side = kinds[k].preset == FP8_PRESET_MX || kinds[k].preset == FP8_PRESET_ROW;
       open_list(&j.s, c, &kinds[k]);
       j.both = both;
       j.s.count = 2;
-      j.s.world = m.size = 3;
+      j.s.world = 3;
       j.s.rows[0] = 700, j.s.cols[0] = 1300;
       j.s.rows[1] = 1, j.s.cols[1] = 37;
       for (r = 0; r < 4; ++r) j.s.cuts[0][r] = r == 0 ? 0 : r == 3 ? size : 350001, j.s.cuts[1][r] = r < 3 ? 0 : 37;
-      make_reference(&j.s, 3);
-      pthread_barrier_init(&m.all, NULL, 3);
-      for (r = 0; r < 3; ++r) {
-        ranks[r].m = &m;
-        ranks[r].j = &j;
-        ranks[r].rank = r;
-        CHECK(!pthread_create(&ranks[r].thread, NULL, own_main, &ranks[r]));
-      }
-      for (r = 0; r < 3; ++r) pthread_join(ranks[r].thread, NULL);
-      pthread_barrier_destroy(&m.all);
+      make_reference(&j.s, j.seed = 3);
+      run_fused(c, 3, rank_body, &j, &groups);
       /* columns of 1D kinds travel in slots, everything else weight by weight */
-      assert_int_equal(m.groups, one_side ? !both : 2 - both);
+      assert_int_equal(groups, one_side ? !both : 2 - both);
       close_list(&j.s);
     }
   fp8_context_destroy(c);
 }
 #endif
 
-#ifdef FP8_TEST_MPI
-RANKS_MAIN(cmocka_unit_test(communicator))
+#ifdef RANKS_MAIN
+RANKS_MAIN(cmocka_unit_test(communicator), cmocka_unit_test(big_weights))
 #else
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(cuts_of_one), cmocka_unit_test(random_lists),
-                                     cmocka_unit_test(communicator), cmocka_unit_test(fused_groups)};
+                                     cmocka_unit_test(communicator), cmocka_unit_test(big_weights),
+                                     cmocka_unit_test(fused_groups)};
   if (argc > 1 && !strcmp(argv[1], "every")) g_step = 1;
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
