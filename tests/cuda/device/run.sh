@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything that needs a GPU, in one go; logs and tables go to a folder, a summary to the terminal.
 # usage: tests/cuda/device/run.sh BUILD OUTPUT [correct|capi|speed|sanitize]...   (default: correct capi speed)
+# Several GPUs: ranks.sh, beside this file.
 set -u
 build=$(cd "$1" && pwd)
 mkdir -p "$2"
