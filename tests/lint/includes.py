@@ -30,7 +30,8 @@ TABLE = {
     "tests/capi": ["include"],
     "tests/unit": ["include", "src", "kernels"],
     "tests/golden": ["include", "src", "kernels"],
-    "tests/bench": ["include", "src/backend/onednn/dnnl_api.h"],  # the peer, for oneDNN 2.x and 3.x
+    # the peers, for oneDNN 2.x and 3.x and for NCCL without its header; what starts a rank a GPU
+    "tests/bench": ["include", "src/backend/onednn/dnnl_api.h", "src/comm/nccl_api.h", "tests/capi/ranks.h"],
     "tests/mpi": ["include"],
     "tests/package": ["include"],
     "examples": ["include"],
