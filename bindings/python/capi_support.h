@@ -274,7 +274,9 @@ static void fp8py_forget(PyObject *capsule) {
   if (managed) managed->deleter(managed);
 }
 
-static PyObject *fp8py_export(PyObject *owner, const fp8_tensor *t, int32_t device_type, int32_t device_id) {
+/* as_bits: as unsigned integers of the dtype's size */
+static PyObject *fp8py_export(PyObject *owner, const fp8_tensor *t, int32_t device_type, int32_t device_id,
+                              int as_bits) {
   fp8py_managed *managed = (fp8py_managed *)calloc(1, sizeof *managed);
   PyObject *capsule;
   fp8_status status;
@@ -287,6 +289,7 @@ static PyObject *fp8py_export(PyObject *owner, const fp8_tensor *t, int32_t devi
     free(managed);
     return NULL;
   }
+  if (as_bits) managed->tensor.code = 1; /* kDLUInt */
   Py_INCREF(owner);
   managed->owner = owner;
   managed->deleter = fp8py_delete;

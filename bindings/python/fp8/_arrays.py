@@ -34,10 +34,9 @@ class DeviceArray:
         self.strides = None if strides is None else tuple(strides)
         self._owner, self._buffer, self.pointer = owner, None, pointer
         if pointer is None:
-            self._buffer = capi.fp8_buffer()
-            self._context_handle = context.handle
-            capi.fp8_buffer_alloc(context.handle, max(self.nbytes, 1), self._buffer, stream)
-            self.pointer = self._buffer.data
+            buffer, self._context_handle = capi.fp8_buffer(), context.handle
+            capi.fp8_buffer_alloc(context.handle, max(self.nbytes, 1), buffer, stream)
+            self._buffer, self.pointer = buffer, buffer.data
         t = capi.fp8_tensor()
         t.data, t.dtype, t.ndim, t.shape, t.stride = self.pointer, code_of(self.dtype), len(self.shape), self.shape, self.strides or _row_major(self.shape)
         self._fp8_tensor = (t, *self.__dlpack_device__())  # what the library's own calls take
@@ -63,24 +62,34 @@ class DeviceArray:
             consumer = _address(stream)
             if consumer != self._stream:
                 self.context.wait(consumer, self._stream)
-        return capi.make_dlpack(self, self.pointer or 0, code_of(self.dtype), self.shape, self.strides, *self.__dlpack_device__())
+        bits = self._fp8_tensor is None  # a view as "uint16"
+        code = capi.FP8_DTYPE_BF16 if bits else code_of(self.dtype)
+        return capi.make_dlpack(self, self.pointer or 0, code, self.shape, self.strides, *self.__dlpack_device__(), bits)
 
     def view(self, dtype) -> DeviceArray:
-        """the same memory as another dtype of equal size: codes as "uint8" for a library that knows no FP8"""
-        if numpy_of(code_of(dtype)).itemsize != self.dtype.itemsize:
-            raise TypeError(f"elements of {self.dtype} cannot be viewed as {numpy_of(code_of(dtype))}")
-        return DeviceArray(self.context, self.shape, dtype, self._stream, pointer=self.pointer, owner=self, strides=self.strides)
+        """The same memory as another dtype of equal size: codes as "uint8" for a library that knows no FP8, BF16 as "uint16", which
+        libfp8's own calls take by view(array, "bf16") alone."""
+        bits = dtype in ("uint16", np.uint16)
+        wanted = np.dtype(np.uint16) if bits else numpy_of(code_of(dtype))
+        if wanted.itemsize != self.dtype.itemsize:
+            raise TypeError(f"elements of {self.dtype} cannot be viewed as {wanted}")
+        out = DeviceArray(self.context, self.shape, self.dtype if bits else dtype, self._stream, pointer=self.pointer, owner=self,
+                          strides=self.strides)
+        if bits:
+            out.dtype, out._fp8_tensor = wanted, None
+        return out
 
     def numpy(self) -> np.ndarray:
         """a copy in host memory"""
         strides = self.strides or _row_major(self.shape)
         if 0 in self.shape:
             return np.empty(self.shape, self.dtype)
-        span = np.empty(1 + sum((n - 1) * s for n, s in zip(self.shape, strides)), self.dtype)  # up to the last element
+        size = self.dtype.itemsize
+        span = np.empty(1 + sum((n - 1) * s for n, s in zip(self.shape, strides)), f"u{size}")  # up to the last element
         capi.fp8_buffer_copy(self.context.handle, span.view(np.uint8), self.pointer, span.nbytes, self._stream)
         self.context.sync(self._stream)
-        size = self.dtype.itemsize
-        return np.ascontiguousarray(np.lib.stride_tricks.as_strided(span, self.shape, [s * size for s in strides]))
+        strided = np.lib.stride_tricks.as_strided(span, self.shape, [s * size for s in strides])  # of bits: it knows no FP8
+        return np.array(strided, order="C").view(self.dtype)
 
     def copy_from(self, array) -> DeviceArray:
         """fills it from host memory"""

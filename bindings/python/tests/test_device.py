@@ -176,8 +176,35 @@ def test_codes_are_exported(anywhere, rng):
     as_bytes = torch.from_dlpack(row.view("uint8"))
     assert as_bytes.data_ptr() == row.pointer
     same(as_bytes.cpu().numpy(), host(row).view(np.uint8))
-    with pytest.raises(TypeError, match="cannot be viewed"):
-        row.view("f32")
+    for wrong in ("f32", "uint16"):
+        with pytest.raises(TypeError, match="cannot be viewed"):
+            row.view(wrong)
+
+
+def test_every_dtype_comes_to_the_host(anywhere, rng):
+    """numpy() of each dtype, and of a strided view of it"""
+    for dtype in ("e4m3", "e5m2", "e8m0", "bf16", "f16", "f32", "uint8", "int32", "int64", "float64"):
+        d = fp8.DeviceArray(anywhere, (6, 10), dtype)
+        data = rng.integers(0, 256, d.nbytes, np.uint8).view(d.dtype).reshape(6, 10)
+        d.copy_from(data)
+        assert d.numpy().dtype == d.dtype
+        same(d.numpy(), data)
+        part = fp8.DeviceArray(anywhere, (10, 3), dtype, pointer=d.pointer, owner=d, strides=(1, 10))
+        same(part.numpy(), np.ascontiguousarray(data[:3].T))
+
+
+def test_bf16_as_bits(context, rng):
+    """for a library that knows no BF16: uint16 out, and back by fp8.view"""
+    x = bf16(rng, 64, 96)
+    bits = fp8.DeviceArray(context, x.shape, "bf16").copy_from(x).view("uint16")
+    taken = np.from_dlpack(bits)
+    assert taken.dtype == np.uint16 and taken.ctypes.data == bits.pointer
+    same(taken, x)
+    same(bits.numpy(), x)
+    for again in (bits, taken):
+        same(fp8.quantize(fp8.view(again, "bf16"), "block", context=context).row, fp8.quantize(x, "block", context=context).row)
+        with pytest.raises((TypeError, fp8.UnsupportedError), match="dtype"):
+            fp8.quantize(again, "block", context=context)
 
 
 def test_strided_views(anywhere, rng):
