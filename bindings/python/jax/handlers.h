@@ -88,6 +88,7 @@ struct Kept {
   std::map<std::pair<bool, int>, fp8_context *> contexts;
   std::map<std::string, fp8_recipe *> recipes;
   std::map<std::tuple<const fp8_context *, std::string, int64_t, int64_t, int32_t, int32_t>, fp8_linear *> linears;
+  std::map<std::pair<const fp8_linear *, int64_t>, uint64_t> scratch;  // a linear's, by rows
 };
 inline Kept &kept() {
   static Kept *k = new Kept;
@@ -130,6 +131,19 @@ inline const fp8_linear *linear_of(const fp8_context *c, const std::string &reci
     check(fp8_linear_create(c, &config, &linear));
   }
   return linear;
+}
+
+// Kept, since it plans every legal call of the linear: far more work than the call itself.
+inline uint64_t linear_scratch(const fp8_linear *linear, int64_t rows) {
+  {
+    std::lock_guard<std::mutex> lock(kept().mutex);
+    const auto found = kept().scratch.find({linear, rows});
+    if (found != kept().scratch.end()) return found->second;
+  }
+  uint64_t bytes = 0;
+  check(fp8_linear_workspace(linear, rows, 0, &bytes));
+  std::lock_guard<std::mutex> lock(kept().mutex);
+  return kept().scratch[{linear, rows}] = bytes;
 }
 
 // ---- one call: its context, its arguments in order, its results in order

@@ -117,9 +117,7 @@ void linear_forward(Call &call) {
     args.saved_x = &saved;
   }
   const fp8_linear *linear = linear_of(call.context, call.text("recipe"), cols_of(x), out, x.dtype, y.dtype);
-  uint64_t needed = 0;
-  check(fp8_linear_workspace(linear, rows_of(x), 0, &needed));
-  args.workspace = call.workspace(needed);
+  args.workspace = call.workspace(linear_scratch(linear, rows_of(x)));
   check(fp8_linear_forward(linear, &args, call.stream));
 }
 
@@ -161,9 +159,7 @@ void linear_backward(Call &call) {
   if (mask & kDbias) args.dbias = &(dbias = call.out());
   const int32_t input = static_cast<int32_t>(call.number("input_dtype"));
   const fp8_linear *linear = linear_of(call.context, call.text("recipe"), in, cols_of(dy), input, dy.dtype);
-  uint64_t needed = 0;
-  check(fp8_linear_workspace(linear, rows_of(dy), 0, &needed));
-  args.workspace = call.workspace(needed);
+  args.workspace = call.workspace(linear_scratch(linear, rows_of(dy)));
   check(fp8_linear_backward(linear, &args, call.stream));
 }
 
