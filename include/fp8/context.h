@@ -101,8 +101,9 @@ typedef struct fp8_counters {
 /** Makes a context. A CUDA context loads the CUDA module at this call. [shared] [waits]
  *  @param config NULL = all defaults
  *  @param[out] context to be destroyed by fp8_context_destroy()
- *  @return FP8_OK; FP8_ERR_UNSUPPORTED: no such device or module, with every place that was looked in;
- * FP8_ERR_ARGUMENT; FP8_ERR_IO or FP8_ERR_BACKEND: a module or driver that is there and broken */
+ *  @return FP8_OK; FP8_ERR_UNSUPPORTED: no such device, no driver, a device that is too old, or no module, with every
+ * place that was looked in; FP8_ERR_ARGUMENT; FP8_ERR_IO or FP8_ERR_BACKEND: a module or driver that is there and
+ * broken, or too old */
 FP8_API fp8_status fp8_context_create(const fp8_context_config *config, fp8_context **context);
 
 /** Asks for one number. [shared]

@@ -193,6 +193,23 @@ static int create_cuda_in_child(const char *folder, fp8_status want) {
   return status;
 }
 
+/* without a module, a driver or a device alike: what is not here is unsupported, what is here and fails is an error of
+ * the backend */
+static void absent_device(void **state) {
+  fp8_context_config config;
+  fp8_context *c = NULL;
+  fp8_error error;
+  (void)state;
+  FP8_INIT(&config);
+  FP8_INIT(&error);
+  config.backend = FP8_BACKEND_CUDA;
+  config.device = 1000;
+  assert_int_equal(fp8_context_create(&config, &c), FP8_ERR_UNSUPPORTED);
+  assert_null(c);
+  fp8_last_error(&error);
+  assert_true(strlen(error.message) > 20);
+}
+
 static void module_absent_or_broken(void **state) {
   char folder[] = "/tmp/fp8_module_XXXXXX", file[64];
   FILE *f;
@@ -210,8 +227,11 @@ static void module_absent_or_broken(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(create_and_query), cmocka_unit_test(bad_configs),
-                                     cmocka_unit_test(buffers), cmocka_unit_test(callers_allocator),
-                                     cmocka_unit_test(module_absent_or_broken)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(create_and_query),
+                                     cmocka_unit_test(bad_configs),
+                                     cmocka_unit_test(buffers),
+                                     cmocka_unit_test(callers_allocator),
+                                     cmocka_unit_test(module_absent_or_broken),
+                                     cmocka_unit_test(absent_device)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,17 +23,25 @@ namespace fp8::cuda {
 namespace {
 
 constexpr int kDriverMinimum = 13000;
+constexpr int kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE
 
 int32_t open_error(const ops::HostApi *host, int32_t domain, int64_t code, const std::string &text) {
   return host->set_error(FP8_ERR_BACKEND, domain, code, text.c_str());
 }
 
+// What this machine does not have, rather than what is there and fails.
+int32_t not_here(const ops::HostApi *host, int64_t code, const std::string &text) {
+  return host->set_error(FP8_ERR_UNSUPPORTED, FP8_DOMAIN_CUDA, code, text.c_str());
+}
+
 int32_t open(const ops::HostApi *host, const ops::BackendConfig *config, void **self) {
   if (host->abi != ops::kBackendAbi || host->size < sizeof(ops::HostApi)) return FP8_ERR_BACKEND;
   std::string why;
-  const Driver *driver = cuda::driver(&why);
-  if (!driver) return open_error(host, FP8_DOMAIN_CUDA, 0, why);
+  bool missing = false;
+  const Driver *driver = cuda::driver(&why, &missing);
+  if (!driver) return missing ? not_here(host, 0, why) : open_error(host, FP8_DOMAIN_CUDA, 0, why);
   int version = 0, code = driver->init(0);
+  if (code == kNoDevice) return not_here(host, code, "the NVIDIA driver finds no CUDA device");
   if (code)
     return open_error(host, FP8_DOMAIN_CUDA, code,
                       "cuInit failed with " + std::to_string(code) + ": no usable CUDA device");
@@ -44,9 +52,8 @@ int32_t open(const ops::HostApi *host, const ops::BackendConfig *config, void **
                           std::to_string(version % 1000 / 10) + ", this module needs 13.0: update the driver");
   int ordinal = 0;
   if ((code = driver->device_get(&ordinal, config->device)))
-    return open_error(
-        host, FP8_DOMAIN_CUDA, code,
-        "config.device is " + std::to_string(config->device) + ", which is no CUDA device of this machine");
+    return not_here(host, code,
+                    "config.device is " + std::to_string(config->device) + ", which is no CUDA device of this machine");
   auto device = std::make_unique<Device>();
   device->host = host;
   device->config = *config;
@@ -63,10 +70,10 @@ int32_t open(const ops::HostApi *host, const ops::BackendConfig *config, void **
   device->sms = properties.multiProcessorCount;
   device->name = properties.name;
   if (device->capability < 89)
-    return open_error(host, FP8_DOMAIN_CUDA, device->capability,
-                      "device " + std::to_string(config->device) + " (" + device->name + ") has compute capability " +
-                          std::to_string(properties.major) + "." + std::to_string(properties.minor) +
-                          "; FP8 needs 8.9 or newer");
+    return not_here(host, device->capability,
+                    "device " + std::to_string(config->device) + " (" + device->name + ") has compute capability " +
+                        std::to_string(properties.major) + "." + std::to_string(properties.minor) +
+                        "; FP8 needs 8.9 or newer");
   for (cudaError_t (*loads)() : {load_quantize, load_move, load_gemm_support, load_partial_amax, load_partial_cast,
                                  load_partial_assemble, load_route})
     if (cudaError_t e = loads()) return check_cuda(*device, e, "loading the module's kernels");

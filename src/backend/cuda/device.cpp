@@ -17,13 +17,15 @@ namespace fp8::cuda {
 Device::Device() = default;
 Device::~Device() = default;
 
-const Driver *driver(std::string *why) {
+const Driver *driver(std::string *why, bool *missing) {
   struct Found {
     Driver table;
     std::string why;
+    bool missing = false;
     Found() {
       void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
       if (!library) {
+        missing = true;
         const char *error = dlerror();
         why = std::string("no NVIDIA driver is installed (") + (error ? error : "libcuda.so.1") +
               "); install one of CUDA 13.0 or newer, or ask for FP8_BACKEND_CPU";
@@ -46,6 +48,7 @@ const Driver *driver(std::string *why) {
   };
   static const Found *found = new Found;
   if (why) *why = found->why;
+  if (missing) *missing = found->missing;
   return found->why.empty() ? &found->table : nullptr;
 }
 

@@ -25,7 +25,7 @@ struct Driver {
   int (*push_current)(Context) = nullptr;
   int (*pop_current)(Context *) = nullptr;
 };
-const Driver *driver(std::string *why);  // NULL: why
+const Driver *driver(std::string *why, bool *missing);  // NULL: why; missing: none is installed
 
 struct Device {
   const ops::HostApi *host = nullptr;

@@ -939,8 +939,9 @@ extern "C" {
     /// Makes a context. A CUDA context loads the CUDA module at this call. \[shared\] \[waits\]
     /// * `config`: NULL = all defaults
     /// * `context`: to be destroyed by fp8_context_destroy()
-    /// Returns FP8_OK; FP8_ERR_UNSUPPORTED: no such device or module, with every place that was looked in;
-    /// FP8_ERR_ARGUMENT; FP8_ERR_IO or FP8_ERR_BACKEND: a module or driver that is there and broken
+    /// Returns FP8_OK; FP8_ERR_UNSUPPORTED: no such device, no driver, a device that is too old, or no module, with every
+    /// place that was looked in; FP8_ERR_ARGUMENT; FP8_ERR_IO or FP8_ERR_BACKEND: a module or driver that is there and
+    /// broken, or too old
     pub fn fp8_context_create(config: *const fp8_context_config, context: *mut *mut fp8_context) -> fp8_status;
     /// Asks for one number. \[shared\]
     /// * `context`: the context
