@@ -114,6 +114,7 @@ if(FP8_TESTS AND NOT FP8_SANITIZE)
   if(has)
     fp8_binding_test(python jax_ops 300 ${FP8_PYTEST} python/jax_tests/test_ops.py python/jax_tests/test_cuda.py)
     fp8_binding_test(python jax_transforms 300 ${FP8_PYTEST} python/jax_tests/test_transforms.py)
+    fp8_binding_test(python jax_flat 300 ${FP8_PYTEST} python/jax_tests/test_flat.py)
     fp8_python_has("optax" has_optax)
     if(has_optax AND FP8_EXAMPLES)
       set(example ${CMAKE_COMMAND} -E env PYTHONPATH=${FP8_PYTHON_DIR} PYTHONDONTWRITEBYTECODE=1 JAX_PLATFORMS=cpu ${Python_EXECUTABLE}
