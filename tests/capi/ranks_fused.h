@@ -55,7 +55,7 @@ static inline fp8_status fused_reduce(void *user, void *inout, int64_t count, in
 
 static inline fp8_status fused_begin(void *user) {
   fused_rank *o = (fused_rank *)user;
-  o->m->groups += o->rank == 0;
+  if (o->rank == 0) ++o->m->groups;
   return FP8_OK;
 }
 
