@@ -7,14 +7,16 @@ It needs optax: pip install ./bindings/python[examples]
 
 Each block's qkv, projection, fc1 and fc2 use fp8.jax.linear; embedding and head stay in BF16, as is the habit. Weights are quantized
 once a step and serve all micro-batches; masters are F32 and live in optax. Recipe "jax" is JAX's own BF16: jnp.dot instead of
-fp8.jax.linear.
+fp8.jax.linear. The recipes' programs are compiled side by side before the first trains.
 """
 import argparse
+import csv
 import glob
 import json
 import math
 import pathlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import jax
@@ -86,11 +88,13 @@ def loss_fn(params, tokens, heads, attention):
     return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:]).mean()
 
 
-def train(recipe, text, o, seed):
-    """the losses of a run, and its tokens a second"""
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(optax.warmup_cosine_decay_schedule(0, o.lr, o.steps // 10 + 1, o.steps)))
-    masters = init(jax.random.key(seed), o)
-    state = optimizer.init(masters)
+def optimizer_of(o):
+    return optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(optax.warmup_cosine_decay_schedule(0, o.lr, o.steps // 10 + 1, o.steps)))
+
+
+def program(recipe, o):
+    """an optimizer step, to be compiled"""
+    optimizer = optimizer_of(o)
 
     @partial(jax.jit, donate_argnums=(0, 1))
     def step(masters, state, micro_batches):
@@ -106,14 +110,23 @@ def train(recipe, text, o, seed):
         updates, state = optimizer.update(grads, state, masters)
         return optax.apply_updates(masters, updates), state, loss
 
-    rng, losses, begin = np.random.default_rng(seed), [], None
+    masters = jax.eval_shape(lambda: init(jax.random.key(0), o))
+    tokens = jax.ShapeDtypeStruct((o.micro, o.batch // o.micro, o.seq + 1), jnp.int32)
+    return step.lower(masters, jax.eval_shape(optimizer.init, masters), tokens)
+
+
+def train(recipe, step, text, o):
+    """the losses of a run, and its tokens a second"""
+    masters = init(jax.random.key(o.seed), o)
+    state = optimizer_of(o).init(masters)
+    rng, losses, begin = np.random.default_rng(o.seed), [], None
     for i in range(o.steps):
         starts = rng.integers(0, len(text) - o.seq - 1, o.batch)
         tokens = np.stack([text[s:s + o.seq + 1] for s in starts]).astype(np.int32).reshape(o.micro, o.batch // o.micro, -1)
         masters, state, loss = step(masters, state, tokens)
         losses.append(loss)
         if i == 1:
-            loss.block_until_ready()  # compiled, and run once warm
+            loss.block_until_ready()  # has run once warm
             begin = time.perf_counter()
         if o.verbose and (i + 1) % max(o.steps // 10, 1) == 0:
             print(f"  {recipe:8} step {i + 1:5}  loss {float(loss):.4f}", flush=True)
@@ -131,21 +144,33 @@ def main():
     parser.add_argument("--attention", choices=("xla", "cudnn"), default="xla")
     parser.add_argument("--data", help="a file of text")
     parser.add_argument("--json", help="write losses and tokens/s here")
+    parser.add_argument("--csv", help="write a line of losses a step here, a column a recipe")
     parser.add_argument("--no-check", dest="check", action="store_false", help="few steps: do not judge the losses")
     parser.add_argument("--quiet", dest="verbose", action="store_false")
     o = parser.parse_args()
     text, results = read_text(o.data), {}
     count = sum(a.size for a in jax.tree.leaves(jax.eval_shape(lambda: init(jax.random.key(0), o))))
     print(f"{count / 1e6:.1f} M parameters, {o.batch} x {o.seq} tokens a step in {o.micro} micro-batches, {len(text)} bytes of text", flush=True)
-    for recipe in ["none", *o.recipes.split(",")]:
+    recipes = ["none", *o.recipes.split(",")]
+    for recipe in recipes:
         if recipe != "jax":
             Recipe(recipe)  # a wrong name ends here
-        losses, rate = train(recipe, text, o, o.seed)
+    begin = time.perf_counter()
+    with ThreadPoolExecutor() as pool:
+        steps = list(pool.map(lambda traced: traced.compile(), [program(r, o) for r in recipes]))
+    print(f"compiled in {time.perf_counter() - begin:.1f} s", flush=True)
+    for recipe, step in zip(recipes, steps):
+        losses, rate = train(recipe, step, text, o)
         results[recipe] = {"losses": losses, "tokens_per_second": rate}
         tail = lambda r: float(np.mean(results[r]["losses"][-max(o.steps // 10, 1):]))  # noqa: E731
         gap = tail(recipe) - tail("none")
         print(f"{recipe:8} loss {losses[0]:.4f} -> {tail(recipe):.4f}   gap to BF16 {gap:+.4f} ({100 * gap / tail('none'):+.2f} %)   "
               f"{rate:.0f} tokens/s on {jax.default_backend()}", flush=True)
+        if o.csv:
+            with open(o.csv, "w", newline="") as f:
+                lines = csv.writer(f)
+                lines.writerow(["step", *results])
+                lines.writerows([i + 1, *(f"{v:.5f}" for v in row)] for i, row in enumerate(zip(*(r["losses"] for r in results.values()))))
         if o.check and not tail(recipe) < 0.8 * losses[0]:
             raise SystemExit(f"{recipe}: the loss did not fall as it should")
         if o.check and abs(gap) > 0.05 * tail("none"):

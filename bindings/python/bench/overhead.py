@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Python adds to a small quantize, in microseconds: run by hand on an idle machine.
 
-    PYTHONPATH=build/release/python python bindings/python/tests/overhead.py
+    PYTHONPATH=build/release/python python bindings/python/bench/overhead.py
 """
 import time
 
