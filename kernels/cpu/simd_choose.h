@@ -26,10 +26,10 @@
 #endif
 
 // Body of a function that returns NAME as compiled for simd(); a target that was not compiled leads to the lowest one.
-#define FP8_SIMD_CHOOSE(NAME)     \
-  const Simd chosen = simd();     \
-  (void)chosen;                   \
-  FP8_IF_AVX512(NAME)             \
-  FP8_IF_AVX2(NAME)               \
-  FP8_IF_SSE4(NAME)               \
+#define FP8_SIMD_CHOOSE(NAME) \
+  const Simd chosen = simd(); \
+  (void)chosen;               \
+  FP8_IF_AVX512(NAME)         \
+  FP8_IF_AVX2(NAME)           \
+  FP8_IF_SSE4(NAME)           \
   return HWY_STATIC_DISPATCH(NAME)

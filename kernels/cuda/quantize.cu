@@ -2,6 +2,7 @@
 // Which kernels one quantize call needs. No kernels here.
 #include <algorithm>
 
+#include "device/quantize_tile.cuh"
 #include "launch_cuda.h"
 #include "quantize_amax.h"
 
@@ -60,6 +61,10 @@ bool lines_fit(const ops::Quantize &q, const TileArgs &a) {
          ceil_div(a.rows, 8) * ceil_div(a.cols, 512) < (int64_t{1} << 31);
 }
 
+int64_t amax_blocks(int64_t tiles, int32_t sms) {
+  return std::max<int64_t>(1, std::min<int64_t>(2 * tiles, int64_t{sms} * kAmaxBlocks));
+}
+
 }  // namespace
 
 QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms) {
@@ -73,7 +78,7 @@ QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms) {
   const int kind = kind_of(q);
   const int64_t tiles = ceil_div(n.rows, kTile) * ceil_div(n.cols, kTile);
   if (kind == num::kTensor) {
-    l.parts = static_cast<int32_t>(std::max<int64_t>(1, std::min<int64_t>(tiles, int64_t{sms} * 3)));
+    l.parts = static_cast<int32_t>(amax_blocks(tiles, sms));
     l.partials = take(4 * l.parts);
   }
   if (kind == num::kRow) {  // adjacent: one memset
@@ -84,10 +89,10 @@ QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms) {
   return l;
 }
 
-cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t stream, int32_t *launches) {
+cudaError_t launch_quantize(const ops::Quantize &q, int32_t device_sms, cudaStream_t stream, int32_t *launches) {
   const Shape n = shape_of(q);
   const int kind = kind_of(q);
-  if (q.max_sms > 0) sms = std::min(sms, q.max_sms);
+  const int32_t sms = q.max_sms > 0 ? std::min(device_sms, q.max_sms) : device_sms;
   *launches = 0;
   if (!kind && !q.dbias.data) return cudaSuccess;
   // from codes with one scale for both sides the other side is an exact transpose, not a quantization
@@ -112,8 +117,10 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
   a.col_vector = has_col && cc.col_stride == 1 && aligned(cc.data, 16);
   for (int i = 0; i < std::max(cc.lead, 1); ++i) a.col_vector = a.col_vector && cc.lead_stride[i] % 16 == 0;
   const bool stats = (has_row && q.row.stats.data) || (has_col && q.col.stats.data);
-  const bool lean_input = a.source.vector && q.x.dtype == num::kBF16 && q.x.lead <= 1 && !q.source.scaling;
-  const bool lean = lean_input && !stats && (!has_row || rc.lead <= 1) && (!has_col || cc.lead <= 1);
+  const bool lean_input =
+      a.source.vector && q.x.dtype == num::kBF16 && q.x.lead <= 1 && n.cols % 8 == 0 && !q.source.scaling;
+  const bool lean = lean_input && !stats && (!has_row || (rc.lead <= 1 && a.row_vector)) &&
+                    (!has_col || (cc.lead <= 1 && a.col_vector));
   const int64_t tiles_r = std::max<int64_t>(1, ceil_div(n.rows, kTile));
   a.tiles_c = std::max<int64_t>(1, ceil_div(n.cols, kTile));
   const int64_t tiles = tiles_r * a.tiles_c;
@@ -128,7 +135,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
 
   switch (kind) {
     case 0:  // column sums alone
-      if (n.rows && n.cols && !ran(tiles_known(a, lean, grid, stream))) return e;
+      if (n.rows && n.cols && !ran(launch_sums(a, lean_input, grid, stream))) return e;
       break;
     case num::kTensor: {
       a.any_given = (has_row && q.row.amax_given) || (has_col && q.col.amax_given);
@@ -137,18 +144,17 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
         a.tensor_amax = static_cast<const float *>(has_row && q.row.amax_given ? q.row.amax.data : q.col.amax.data);
         if (q.amax_only) return cudaSuccess;
       } else {
-        AmaxArgs m{a.source,  n.rows,
-                   n.cols,    n.rows && n.cols ? tiles : 0,
-                   a.tiles_c, reinterpret_cast<float *>(workspace + l.partials),
-                   nullptr,   nullptr};
-        if (!ran(launch_amax(m, lean_input, static_cast<unsigned>(l.parts), stream))) return e;
+        AmaxArgs m{a.source, n.rows, n.cols, reinterpret_cast<float *>(workspace + l.partials), nullptr, nullptr, 0, 0};
+        if (!ran(launch_amax(m, lean_input, l.parts, stream))) return e;
         a.tensor_amax = m.partials;
         a.parts = l.parts;
         a.reversed = 1;  // what the first pass read last is still in the cache
         a.chained = 1;
       }
       if (q.amax_only) grid = 1;
-      if (!ran(tiles_known(a, lean, grid, stream))) return e;
+      if (!ran(lean && !q.amax_only && n.rows && n.cols ? launch_lean_tiles(a, kind, grid, stream)
+                                                        : tiles_known(a, grid, stream)))
+        return e;
       break;
     }
     case num::kRow: {
@@ -157,22 +163,16 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
         break;
       }
       const bool row_own = has_row && !q.row.amax_given, col_own = has_col && !q.col.amax_given;
+      float *own_row = row_own ? reinterpret_cast<float *>(workspace + l.row_amax) : nullptr,
+            *own_col = col_own ? reinterpret_cast<float *>(workspace + l.col_amax) : nullptr;
       if (row_own || col_own) {
         const int64_t begin = row_own ? l.row_amax : l.col_amax;
         const int64_t end = col_own ? l.col_amax + 4 * n.cols : l.row_amax + 4 * n.rows;
         if (end > begin && (e = cudaMemsetAsync(workspace + begin, 0, static_cast<size_t>(end - begin), stream)))
           return e;
-        AmaxArgs m{a.source,
-                   n.rows,
-                   n.cols,
-                   tiles,
-                   a.tiles_c,
-                   nullptr,
-                   row_own ? reinterpret_cast<float *>(workspace + l.row_amax) : nullptr,
-                   col_own ? reinterpret_cast<float *>(workspace + l.col_amax) : nullptr};
+        AmaxArgs m{a.source, n.rows, n.cols, nullptr, own_row, own_col, 0, 0};
         a.chained = n.rows && n.cols;
-        if (a.chained &&
-            !ran(launch_amax(m, lean_input, static_cast<unsigned>(std::min<int64_t>(tiles, int64_t{sms} * 3)), stream)))
+        if (a.chained && !ran(launch_amax(m, lean_input, static_cast<int32_t>(amax_blocks(tiles, sms)), stream)))
           return e;
         a.row_amax = m.row_amax, a.row_amax_stride = 1;
         a.col_amax = m.col_amax, a.col_amax_stride = 1;
@@ -187,7 +187,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
       if (has_col && !col_own)
         a.col_amax = static_cast<const float *>(q.col.amax.data), a.col_amax_stride = q.col.amax.row_stride;
       a.reversed = 1;
-      if (!ran(tiles_known(a, lean, grid, stream))) return e;
+      if (!ran(lean ? launch_lean_tiles(a, kind, grid, stream) : tiles_known(a, grid, stream))) return e;
       break;
     }
     default: {
@@ -197,18 +197,22 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
         break;
       }
       a.any_given = (has_row && q.row.amax_given) || (has_col && q.col.amax_given);
+      if (lean && !a.any_given && !q.amax_only && (kind < num::k1x32 || first.side.scale.dtype == num::kE8M0)) {
+        if (!ran(launch_lean_tiles(a, kind, grid, stream))) return e;
+        break;
+      }
       switch (kind) {
         case num::k1x128:
-          e = tiles_block128(a, lean, grid, stream);
+          e = tiles_block128(a, grid, stream);
           break;
         case num::k128x128:
-          e = tiles_square128(a, lean, grid, stream);
+          e = tiles_square128(a, grid, stream);
           break;
         case num::k1x32:
-          e = tiles_block32(a, lean, grid, stream);
+          e = tiles_block32(a, grid, stream);
           break;
         default:
-          e = tiles_square32(a, lean, grid, stream);
+          e = tiles_square32(a, grid, stream);
       }
       if (!ran(e)) return e;
     }
@@ -221,7 +225,8 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
 
 cudaError_t load_quantize() {
   cudaError_t e = load_known();
-  for (cudaError_t (*loads)() : {load_block128, load_square128, load_block32, load_square32, load_lines})
+  for (cudaError_t (*loads)() :
+       {load_block128, load_square128, load_block32, load_square32, load_lines, load_lean_tiles})
     if (!e) e = loads();
   return e;
 }

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Between the launchers of quantize.cu and the kernels of quantize_known.cu and quantize_lines.cu.
 #pragma once
-#include "device/quantize_tile.cuh"
+#include "device/tile_args.cuh"
 
 namespace fp8::cuda {
 
 struct AmaxArgs {
   Source source;
-  int64_t rows, cols, tiles, tiles_c;
+  int64_t rows, cols;
   float *partials, *row_amax, *col_amax;  // NULL = not wanted
+  int64_t bands, strip;                   // launch_amax's
 };
-cudaError_t launch_amax(const AmaxArgs &a, bool lean, unsigned grid, cudaStream_t stream);
+constexpr int kAmaxThreads = 256, kAmaxBlocks = 4;  // of a multiprocessor
+cudaError_t launch_amax(const AmaxArgs &a, bool lean, int32_t blocks, cudaStream_t stream);
+
+cudaError_t launch_lean_tiles(const TileArgs &a, int kind, unsigned grid, cudaStream_t stream);
+cudaError_t load_lean_tiles();
+cudaError_t launch_sums(const TileArgs &a, bool packed, unsigned grid, cudaStream_t stream);  // of columns
 cudaError_t launch_rows(const TileArgs &a, cudaStream_t stream);
 cudaError_t launch_lines(const TileArgs &a, bool of_32, cudaStream_t stream);
 cudaError_t load_lines();

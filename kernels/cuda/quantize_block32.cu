@@ -4,8 +4,8 @@
 
 namespace fp8::cuda {
 
-cudaError_t tiles_block32(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream) {
-  return launch_tiles<kBlock32>(a, lean, grid, stream);
+cudaError_t tiles_block32(const TileArgs &a, unsigned grid, cudaStream_t stream) {
+  return launch_tiles<kBlock32>(a, grid, stream);
 }
 
 cudaError_t load_block32() { return load_tiles<kBlock32>(); }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // TENSOR and ROW: amax over more than a tile, then the cast.
+#include <algorithm>
+
 #include "device/quantize_tile.cuh"
 #include "quantize_amax.h"
 
@@ -7,32 +9,52 @@ namespace fp8::cuda {
 
 // ---------------------------------------------------------------- kernels
 
+__device__ __forceinline__ void load_rows(WideTile &x, const AmaxArgs &a, int64_t row, int64_t col, int64_t end) {
+  x.load(a.source, row, col, end, a.cols);
+}
+__device__ __forceinline__ void load_rows(PackedTile<4> &x, const AmaxArgs &a, int64_t row, int64_t col, int64_t end) {
+  x.load(a.source, row, col, col < a.cols ? left_of(end - row, 4) : 0);
+}
+
 // TENSOR: partials[block]. ROW: row_amax and col_amax, zeroed before, by atomic maxima of bit patterns (order cannot
-// matter).
+// matter). A unit is a strip of rows of a band of 128 columns: no thread waits for another before its end.
 template <class Tile>
-__global__ void __launch_bounds__(kTileThreads, kLean<Tile> ? 3 : 1) amax_tiles(const __grid_constant__ AmaxArgs a) {
-  __shared__ __align__(16) float part[16][kTile];
+__global__ void __launch_bounds__(kAmaxThreads, kPacked<Tile> ? kAmaxBlocks : 1)
+    amax_strips(const __grid_constant__ AmaxArgs a) {
+  constexpr int kWarps = kAmaxThreads / 32, kStep = kAmaxThreads / 4;
+  __shared__ __align__(16) float part[kWarps][kTile];
+  __shared__ float slots[kWarps];
   const int t = threadIdx.x, cg = t & 15, rg = t >> 4, lane = t & 31, warp = t >> 5;
+  const int64_t strips = a.rows && a.cols ? (a.rows + a.strip - 1) / a.strip : 0;
   float best = 0.0f;
   wait_prior();
-  for (int64_t tile = blockIdx.x; tile < a.tiles; tile += gridDim.x) {
-    const int64_t row = tile / a.tiles_c * kTile + 4 * rg, col0 = tile % a.tiles_c * kTile, col = col0 + 8 * cg;
+  for (int64_t unit = blockIdx.x; unit < strips * a.bands; unit += gridDim.x) {
+    const int64_t begin = unit / a.bands * a.strip, col0 = unit % a.bands * kTile, col = col0 + 8 * cg;
+    const int64_t end = begin + a.strip < a.rows ? begin + a.strip : a.rows;
+    Columns<Tile> columns;
     Tile x;
-    x.load(a.source, row, col, a.rows, a.cols);
-    float r[4];
-    if (a.partials || a.row_amax) row_maxima(x, r);
-    if (a.partials) best = amax1(amax1(amax1(amax1(best, r[0]), r[1]), r[2]), r[3]);
-    if (a.row_amax) {
-      const float v = scatter_rows<16>(r, cg);
-      const int64_t mine = row + ((cg >> 2) & 3);
-      if ((cg & 3) == 0 && mine < a.rows) atomic_amax(a.row_amax + mine, v);
+    load_rows(x, a, begin + 4 * rg, col, end);
+    for (int64_t at = begin; at < end; at += kStep) {
+      Tile next;
+      load_rows(next, a, at + kStep + 4 * rg, col, end);
+      columns.add(x);
+      if (a.row_amax) {
+        float r[4];
+        row_maxima(x, r);
+        const float v = scatter_rows<16>(r, cg);
+        const int64_t mine = at + 4 * rg + ((cg >> 2) & 3);
+        if ((cg & 3) == 0 && mine < end) atomic_amax(a.row_amax + mine, v);
+      }
+      x = next;
     }
+    if (a.partials) best = amax1(best, columns.all());
     if (a.col_amax) {
-      col_maxima<1>(&x, part, warp, lane, cg);
+      columns.put(part, warp, lane, cg);
       __syncthreads();
       if (t < kTile && col0 + t < a.cols) {
         float v = 0.0f;
-        for (int w = 0; w < 16; ++w) v = amax1(v, part[w][t]);
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) v = amax1(v, part[w][t]);
         atomic_amax(a.col_amax + col0 + t, v);
       }
       __syncthreads();
@@ -40,14 +62,8 @@ __global__ void __launch_bounds__(kTileThreads, kLean<Tile> ? 3 : 1) amax_tiles(
   }
   release_next();
   if (a.partials) {
-#pragma unroll
-    for (int s = 16; s; s /= 2) best = amax1(best, shuffle_xor(best, s));
-    if (lane == 0) part[warp][0] = best;
-    __syncthreads();
-    if (t == 0) {
-      for (int w = 1; w < 16; ++w) best = amax1(best, part[w][0]);
-      a.partials[blockIdx.x] = best;
-    }
+    best = block_amax<kAmaxThreads>(best, slots, lane, warp);
+    if (t == 0) a.partials[blockIdx.x] = best;
   }
 }
 
@@ -97,6 +113,13 @@ __global__ void __launch_bounds__(256) quantize_rows(const __grid_constant__ Til
   }
 }
 
+// Column sums alone.
+__global__ void __launch_bounds__(kTile) sum_tiles(const __grid_constant__ TileArgs a, bool packed) {
+  const unsigned across = static_cast<unsigned>(a.tiles_c);
+  wait_prior();
+  sum_columns(a, packed, blockIdx.x / across, int64_t(blockIdx.x % across) * kTile + threadIdx.x);
+}
+
 __global__ void copy_amax(const float *src, ops::Scale dst, int64_t n) {
   const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < n) static_cast<float *>(dst.data)[i * dst.row_stride] = src[i];
@@ -113,9 +136,16 @@ __global__ void finish_dbias(const float *chunks, int64_t count, ops::Vector out
 
 // --------------------------------------------------------------- launchers
 
-cudaError_t launch_amax(const AmaxArgs &a, bool lean, unsigned grid, cudaStream_t stream) {
-  return lean ? launch(&amax_tiles<Bf16Tile>, dim3(grid), dim3(kTileThreads), stream, true, a)
-              : launch(&amax_tiles<WideTile>, dim3(grid), dim3(kTileThreads), stream, true, a);
+// Strips of a length that gives every block one unit, most often.
+cudaError_t launch_amax(const AmaxArgs &amax, bool lean, int32_t blocks, cudaStream_t stream) {
+  AmaxArgs a = amax;
+  constexpr int64_t kStep = kAmaxThreads / 4;
+  a.bands = std::max<int64_t>(1, (a.cols + kTile - 1) / kTile);
+  const int64_t strips = std::max<int64_t>(1, blocks / a.bands);
+  a.strip = std::max<int64_t>(1, ((a.rows + strips - 1) / strips + kStep - 1) / kStep) * kStep;
+  const dim3 grid(static_cast<unsigned>(blocks));
+  return lean ? launch(&amax_strips<PackedTile<4>>, grid, dim3(kAmaxThreads), stream, true, a)
+              : launch(&amax_strips<WideTile>, grid, dim3(kAmaxThreads), stream, true, a);
 }
 
 cudaError_t launch_rows(const TileArgs &a, cudaStream_t stream) {
@@ -138,15 +168,19 @@ cudaError_t launch_finish_dbias(const float *chunks, int64_t count, const ops::V
                 count, out, accumulate);
 }
 
-cudaError_t tiles_known(const TileArgs &a, bool lean, unsigned grid, cudaStream_t stream) {
-  return launch_tiles<kAmaxKnown>(a, lean, grid, stream);
+cudaError_t launch_sums(const TileArgs &a, bool packed, unsigned grid, cudaStream_t stream) {
+  return launch(&sum_tiles, dim3(grid), dim3(kTile), stream, true, a, packed);
+}
+
+cudaError_t tiles_known(const TileArgs &a, unsigned grid, cudaStream_t stream) {
+  return launch_tiles<kAmaxKnown>(a, grid, stream);
 }
 
 cudaError_t load_known() {
   const cudaError_t e = load_tiles<kAmaxKnown>();
   return e ? e
-           : load_code(&amax_tiles<Bf16Tile>, &amax_tiles<WideTile>, &quantize_rows<1>, &quantize_rows<2>,
-                       &quantize_rows<4>, &quantize_rows<8>, &copy_amax, &finish_dbias);
+           : load_code(&amax_strips<PackedTile<4>>, &amax_strips<WideTile>, &quantize_rows<1>, &quantize_rows<2>,
+                       &quantize_rows<4>, &quantize_rows<8>, &sum_tiles, &copy_amax, &finish_dbias);
 }
 
 }  // namespace fp8::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // 1x128 and 1x32, row side alone: no shared memory, a warp takes 512 elements of a row in two loads a thread.
-#include "device/quantize_tile.cuh"
+#include "device/tile_args.cuh"
 #include "quantize_amax.h"
 
 namespace fp8::cuda {

@@ -31,41 +31,12 @@ FP8_HD float amax_step(float amax, float x) {
 
 FP8_HD float amax_floor(float amax, float floor) { return amax < floor ? floor : amax; }
 
-// Exponent (biased, may be <= 0) and mantissa of a finite a > 0, normalised.
-FP8_HD int32_t normalise(uint32_t a, uint32_t *mantissa) {
-  int32_t e = int32_t(a >> 23);
-  uint32_t m = a & 0x7fffffu;
-  if (e == 0) {
-    e = 1;
-    while (!(m & 0x800000u)) {
-      m <<= 1;
-      --e;
-    }
-    m &= 0x7fffffu;
-  }
-  *mantissa = m;
-  return e;
-}
-
-FP8_HD uint8_t clamp_code(int32_t c) { return uint8_t(c < 0 ? 0 : c > 254 ? 254 : c); }
-
-template <class F>
-FP8_HD uint8_t e8m0_up(float amax) {  // S3
+// S3 and S4. A subnormal amax is far below the smallest scale: its exponent field 0 clamps as its true one would.
+FP8_HD uint8_t e8m0_of(int32_t rule, int32_t emax, float amax) {
   const uint32_t a = bits_of(amax) & kF32Abs;
-  if (a == 0) return 0;
-  if (a >= kF32Inf) return a == kF32Inf ? 254 : 255;
-  uint32_t m;
-  const int32_t e = normalise(a, &m);
-  return clamp_code(e - F::emax + (m > 0x600000u ? 1 : 0));
-}
-
-template <class F>
-FP8_HD uint8_t e8m0_down(float amax) {  // S4
-  const uint32_t a = bits_of(amax) & kF32Abs;
-  if (a == 0) return 0;
-  if (a >= kF32Inf) return 255;
-  uint32_t m;
-  return clamp_code(normalise(a, &m) - F::emax);
+  if (a >= kF32Inf) return rule == kRuleE8m0Floor || a > kF32Inf ? 255 : 254;
+  const int32_t c = int32_t((a + (rule == kRuleE8m0Floor ? 0u : 0x1fffffu)) >> 23) - emax;
+  return uint8_t(c < 0 ? 0 : c);
 }
 
 template <class F>
@@ -74,14 +45,14 @@ FP8_HD ScaleOf scale_of(int32_t rule, float amax, float floor) {
   const uint32_t u = bits_of(a);
   ScaleOf s{1.0f, 1.0f, 127};
   if (rule == kRuleE8m0 || rule == kRuleE8m0Floor) {
-    s.code = rule == kRuleE8m0 ? e8m0_up<F>(a) : e8m0_down<F>(a);
+    s.code = e8m0_of(rule, F::emax, a);
     s.multiplier = reciprocal_e8m0(s.code);
     s.inverse = decode_e8m0(s.code);
     return s;
   }
   if (u == 0 || u >= kF32Inf) return s;
   if (rule == kRulePow2) {
-    s.code = e8m0_up<F>(a);
+    s.code = e8m0_of(rule, F::emax, a);
     s.multiplier = reciprocal_e8m0(s.code);
     s.inverse = decode_e8m0(s.code);
     return s;

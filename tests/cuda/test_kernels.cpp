@@ -78,6 +78,23 @@ void lines_equal_cpu(void **) {
   assert_int_equal(bad, 0);
 }
 
+// Aligned BF16 to aligned codes: quantize_lean, with whole tiles, ragged ones and blocks that end early.
+void lean_equals_cpu(void **) {
+  const int64_t sizes[] = {24, 40, 128, 136, 200, 264, 300, 384};
+  int bad = 0, amax = 0, ran = 0;
+  for (uint64_t seed = 0; seed < 1200; ++seed) {
+    const test::Case c = test::make_case(seed, nullptr, sizes, 8);
+    if (c.text.find(" plain") == std::string::npos || c.q.amax_only || c.cols % 8 || !c.q.col.side.scaling) continue;
+    if (seed >= 400 && (!c.q.row.amax.data || !c.q.col.amax.data || c.cols % 32 == 0)) continue;
+    bad += !run_case(seed, sizes, 8);
+    ++ran;
+    amax += c.q.row.amax.data && c.q.col.amax.data;
+  }
+  assert_in_range(ran, 100, 1000);
+  assert_in_range(amax, 40, 1000);
+  assert_int_equal(bad, 0);
+}
+
 ops::Matrix matrix(void *data, int32_t dtype, int64_t rows, int64_t cols, int64_t ld) {
   ops::Matrix m{};
   m.data = data, m.dtype = dtype, m.lead = 1, m.rows = rows, m.cols = cols;
@@ -311,10 +328,14 @@ void swizzle_repeats_block_scales(void **) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(quantize_equals_cpu),      cmocka_unit_test(lines_equal_cpu),
-      cmocka_unit_test(moves_equal_cpu),          cmocka_unit_test(dequantize_and_measure_equal_cpu),
-      cmocka_unit_test(widened_product_is_whole), cmocka_unit_test(every_code_widens),
-      cmocka_unit_test(pack_repack_finish),       cmocka_unit_test(swizzle_repeats_block_scales)};
+  const CMUnitTest tests[] = {cmocka_unit_test(quantize_equals_cpu),
+                              cmocka_unit_test(lines_equal_cpu),
+                              cmocka_unit_test(lean_equals_cpu),
+                              cmocka_unit_test(moves_equal_cpu),
+                              cmocka_unit_test(dequantize_and_measure_equal_cpu),
+                              cmocka_unit_test(widened_product_is_whole),
+                              cmocka_unit_test(every_code_widens),
+                              cmocka_unit_test(pack_repack_finish),
+                              cmocka_unit_test(swizzle_repeats_block_scales)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile of 128 x 128 elements in the registers of 512 threads: thread (rg, cg) holds rows 4 rg .. 4 rg + 3 and columns
-// 8 cg .. 8 cg + 7. A half-warp spans the tile's columns, a warp 8 rows.
+// Elements of a tile of 128 x 128 in the registers of threads.
 #pragma once
-#include "cuda_api.cuh"
 #include "ops/quantize.h"
+#include "warp_api.cuh"
 
 namespace fp8::cuda {
 
@@ -49,7 +48,7 @@ __device__ __noinline__ inline float source_at(const Source &s, int64_t row, int
   return s.round_bf16 ? num::decode_bf16(num::encode_bf16(v)) : v;
 }
 
-// Values of the thread's 4 x 8 elements; absent ones are +0.
+// 4 x 8 elements, absent ones +0.
 struct WideTile {  // any source
   float v[4][8];
 
@@ -87,25 +86,21 @@ struct WideTile {  // any source
   __device__ __forceinline__ float at(int i, int j) const { return v[i][j]; }
 };
 
-struct Bf16Tile {  // aligned BF16 with one row stride; the packed pairs stay packed
-  uint32_t w[4][4];
+// 0 <= the result <= most
+__device__ __forceinline__ int left_of(int64_t n, int most) { return n < 0 ? 0 : n < most ? int(n) : most; }
 
-  __device__ __forceinline__ void load(const Source &s, int64_t row, int64_t col, int64_t rows, int64_t cols) {
+template <int kRows>
+struct PackedTile {  // kRows x 8, aligned BF16 of one row stride; the pairs of columns stay packed
+  uint32_t w[kRows][4];
+
+  // The first `rows` rows are there. kLast: nothing reads the matrix after this.
+  template <bool kLast = false>
+  __device__ __forceinline__ void load(const Source &s, int64_t row, int64_t col, int rows) {
     const uint16_t *p = static_cast<const uint16_t *>(s.x.data) + row * s.x.lead_stride[0] + col;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kRows; ++i, p += s.x.lead_stride[0]) {
       uint4 a = make_uint4(0, 0, 0, 0);
-      if (row + i < rows) {
-        if (col + 8 <= cols) {
-          a = load16(p + i * s.x.lead_stride[0]);
-        } else if (col < cols) {
-          uint32_t t[4] = {0, 0, 0, 0};
-#pragma unroll
-          for (int j = 0; j < 8; ++j)
-            if (col + j < cols) t[j / 2] |= uint32_t(p[i * s.x.lead_stride[0] + j]) << (16 * (j & 1));
-          a = make_uint4(t[0], t[1], t[2], t[3]);
-        }
-      }
+      if (i < rows) a = kLast ? load_streaming(reinterpret_cast<const uint4 *>(p)) : load16(p);
       w[i][0] = a.x, w[i][1] = a.y, w[i][2] = a.z, w[i][3] = a.w;
     }
   }
