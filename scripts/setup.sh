@@ -3,7 +3,7 @@
 # Installs what scripts/demo.sh and scripts/test.sh need: Debian packages by apt-get, Python packages into .dev/venv.
 # Installs only what is missing, so a second run takes a moment and needs no network.
 # Switches: FP8_SETUP_JULIA=0 leaves Julia out; FP8_SETUP_PYTHON=0 leaves the Python packages out.
-# Used if present, never installed here: the CUDA toolkit (nvcc), Rust (cargo).
+# Used if present, never installed here: the CUDA toolkit (nvcc), a newer Rust than Debian's (with clippy).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/setup_lib.sh
@@ -23,6 +23,8 @@ want "abigail-tools: the ABI baseline test"
 want "binutils: the export test"
 want "clang: the header tests under clang"
 want "clang-format: the format test"
+want "rustc: the Rust binding's tests, with the oldest compiler it must work with"
+want "cargo: the Rust binding's tests"
 
 install_packages
 if [ "${FP8_SETUP_PYTHON:-1}" = 1 ]; then
