@@ -143,6 +143,32 @@ off(a, b) = sqrt(sum(abs2, f32(a) .- f32(b)) / sum(abs2, f32(b)))
         @test_throws ArgumentError amax!(alone, [vec(masters[1])])
     end
 
+    # one thread a rank; a rank that waits holds back the garbage collector, so that is off meanwhile
+    Threads.nthreads() < 2 && @warn "local ranks as threads: SKIPPED, Julia has one thread (JULIA_NUM_THREADS)"
+    @testset "local ranks as threads: $name" for name in (Threads.nthreads() < 2 ? () : ("tensor", "mx"))
+        shapes, masters = [(96, 64), (40, 128)], [values32(96, 64), values32(40, 128)]
+        cuts = [[0, 1000, 6144], [0, 5120, 5120]]
+        comms = local_comms(2)
+        @test [(c.rank, c.size) for c in comms] == [(0, 2), (1, 2)]
+        ranks = [Params(name, shapes, cuts; rank = c.rank, context = context) for c in comms]
+        parts = [[vec(m)[owned(p, i)] for (i, m) in enumerate(masters)] for p in ranks]
+        full = map(full_weights, ranks)
+        GC.enable(false)
+        try
+            Threads.@threads for r in 1:2
+                quantize!(ranks[r], comms[r], parts[r])
+                gather!(full[r], ranks[r], comms[r])
+            end
+        finally
+            GC.enable(true)
+        end
+        whole = [quantize(m; recipe = name, role = :weight, copy = true, context = context) for m in masters]
+        for gathered in full, (q, w) in zip(gathered, whole), side in (:row, :col)
+            @test reinterpret(UInt8, codes(q, side)) == reinterpret(UInt8, codes(w, side)) && scales(q, side) == scales(w, side)
+        end
+        foreach(close, comms)
+    end
+
     @testset "finalizers and close" begin
         for _ in 1:200
             Linear(64, 64; context = context)
