@@ -100,7 +100,7 @@ int main(int count, char **arguments) {
   options_parse(&options, count, arguments);
   double start = seconds_now();
   session_open(&session, &options);
-  if (options.checkpoint) pieces_begin(&options);
+  if (options.checkpoint) pieces_begin();
 
   size_t most = (size_t)(options.seeds ? options.seeds : 1) * (PRESET_COUNT + FAULT_COUNT + 2);
   Run *runs = calloc(most, sizeof *runs);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "options.h"
 
-#include <errno.h>
 #include <string.h>
+
+#include "../common/option.h"
 
 static const char help[] =
     "gpt: trains a byte-level GPT with FP8 linears through libfp8 and compares recipes with BF16\n"
@@ -13,13 +14,19 @@ static const char help[] =
     "  --minutes M      time for everything (default 6): speed is measured at the start, and every\n"
     "                   run gets the same number of steps, at least 10\n"
     "  --steps N        that many optimizer steps a run, however long they take\n"
-    "  --seed S         of initial weights and batches (default 1)\n"
     "  --seeds N        the long comparison: every run with N seeds, paired with BF16 of the same seed\n"
     "  --fault LIST     also train recipes with planted faults, which the table must show; all, or some of:\n"
     "                     wgrad-axis        MX, scales of the wgrad operands read along the wrong axis\n"
     "                     dy-e4m3-tensor    TENSOR, dy in E4M3 under one frozen scale, loss scale 2^-12\n"
     "                     floor-outliers    MX with the OCP floor rule, where some channels are outliers;\n"
     "                                       beside it BF16 and MX with the same outliers\n"
+    "  --out DIR        where CSV and tables go (default: out/gpt)\n"
+    "  --checkpoint DIR keeps each finished run's result there, and every minute the state of the run in\n"
+    "                   progress: the same command goes on (needs --steps). SIGTERM saves, and ends with 75\n"
+    "  --checkpoint-every N   steps between states, instead of a minute\n";
+
+const char options_help[] =
+    "  --seed S         of initial weights and batches (default 1)\n"
     "  --data FILE      text to learn (default: the Perl manual, Debian package perl-doc)\n"
     "  --layers N       default 4          --dim N      default 256 (a multiple of 64)\n"
     "  --seq N          default 128        --batch N    sequences of a micro-batch (default 4)\n"
@@ -29,38 +36,7 @@ static const char help[] =
     "                   own BF16 output, which is kept anyway) or saved (an FP8 copy beside it)\n"
     "  --device D       cpu (default), cuda or cuda:N\n"
     "  --threads N      of the CPU (default: all)\n"
-    "  --out DIR        where CSV and tables go (default: out/gpt)\n"
-    "  --checkpoint DIR keeps each finished run's result there, and every minute the state of the run in\n"
-    "                   progress: the same command goes on (needs --steps). SIGTERM saves, and ends with 75\n"
-    "  --checkpoint-every N   steps between states, instead of a minute\n"
     "  --help           this text\n";
-
-#if defined(__GNUC__)
-__attribute__((noreturn))
-#endif
-static void
-bad(const char *name, const char *value, const char *rule) {
-  fprintf(stderr, "gpt: %s%s%s: %s (see --help)\n", name, value ? " " : "", value ? value : "", rule);
-  exit(2);
-}
-
-static int64_t integer(const char *name, const char *value, int64_t least, int64_t most) {
-  char *end, rule[96];
-  errno = 0;
-  long long n = strtoll(value, &end, 10);
-  snprintf(rule, sizeof rule, "a whole number from %lld to %lld is needed", (long long)least, (long long)most);
-  if (errno || end == value || *end || n < least || n > most) bad(name, value, rule);
-  return n;
-}
-
-static double real(const char *name, const char *value, double least, double most) {
-  char *end, rule[96];
-  errno = 0;
-  double x = strtod(value, &end);
-  snprintf(rule, sizeof rule, "a number from %g to %g is needed", least, most);
-  if (errno || end == value || *end || !(x >= least && x <= most)) bad(name, value, rule);
-  return x;
-}
 
 static void parse_faults(Options *o, const char *value) {
   char name[32];
@@ -68,59 +44,66 @@ static void parse_faults(Options *o, const char *value) {
     snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
     enum Fault fault = fault_parse(name);
     if (fault == FAULT_NONE && strcmp(name, "all"))
-      bad("--fault", value, "all, wgrad-axis, dy-e4m3-tensor or floor-outliers is needed");
+      option_bad("--fault", value, "all, wgrad-axis, dy-e4m3-tensor or floor-outliers is needed");
     for (int f = 1; f < FAULT_COUNT; ++f) o->faults[f] |= fault == FAULT_NONE || (int)fault == f;
   }
 }
 
-static void set(Options *o, const char *name, const char *value) {
-  if (!strcmp(name, "--device")) {
-    if (!place_parse(value, &o->place)) bad(name, value, "cpu, cuda or cuda:N is needed");
+int options_set(Options *o, const char *name, const char *value) {
+  if (option_is("--device", name, value)) {
+    if (!place_parse(value, &o->place)) option_bad(name, value, "cpu, cuda or cuda:N is needed");
     if (!place_built(&o->place))
-      bad(name, value, "this program was built without CUDA (nvcc 13 and cublasLt.h, then cmake -DFP8_CUDA=ON)");
-  } else if (!strcmp(name, "--recipe"))
+      option_bad(name, value, "this program was built without CUDA (nvcc 13 and cublasLt.h, then cmake -DFP8_CUDA=ON)");
+  } else if (option_is("--recipe", name, value))
     presets_parse(value, o->chosen);
-  else if (!strcmp(name, "--minutes"))
-    o->minutes = real(name, value, 0.05, 1e5);
-  else if (!strcmp(name, "--steps"))
-    o->steps = integer(name, value, 1, 1000000000);
-  else if (!strcmp(name, "--seed"))
-    o->seed = (uint64_t)integer(name, value, 0, INT64_MAX);
-  else if (!strcmp(name, "--seeds"))
-    o->seeds = (int)integer(name, value, 1, 1000);
-  else if (!strcmp(name, "--data"))
+  else if (option_is("--steps", name, value))
+    o->steps = option_integer(name, value, 1, 1000000000);
+  else if (option_is("--seed", name, value))
+    o->seed = (uint64_t)option_integer(name, value, 0, INT64_MAX);
+  else if (option_is("--data", name, value))
     o->data = value;
-  else if (!strcmp(name, "--layers"))
-    o->shape.layers = integer(name, value, 1, 256);
-  else if (!strcmp(name, "--dim"))
-    o->shape.dim = integer(name, value, 64, 16384);
-  else if (!strcmp(name, "--seq"))
-    o->shape.seq = integer(name, value, 16, 8192);
-  else if (!strcmp(name, "--batch"))
-    o->shape.batch = integer(name, value, 1, 65536);
-  else if (!strcmp(name, "--micro"))
-    o->micro_batches = integer(name, value, 1, 65536);
-  else if (!strcmp(name, "--rate"))
-    o->rate = (float)real(name, value, 1e-8, 1.0);
-  else if (!strcmp(name, "--threads"))
-    o->threads = (int)integer(name, value, 1, 4096);
-  else if (!strcmp(name, "--out"))
-    o->out = value;
-  else if (!strcmp(name, "--checkpoint"))
-    o->checkpoint = value;
-  else if (!strcmp(name, "--checkpoint-every"))
-    o->checkpoint_every = integer(name, value, 1, 1000000000);
-  else if (!strcmp(name, "--projection")) {
+  else if (option_is("--layers", name, value))
+    o->shape.layers = option_integer(name, value, 1, 256);
+  else if (option_is("--dim", name, value))
+    o->shape.dim = option_integer(name, value, 64, 16384);
+  else if (option_is("--seq", name, value))
+    o->shape.seq = option_integer(name, value, 16, 8192);
+  else if (option_is("--batch", name, value))
+    o->shape.batch = option_integer(name, value, 1, 65536);
+  else if (option_is("--micro", name, value))
+    o->micro_batches = option_integer(name, value, 1, 65536);
+  else if (option_is("--rate", name, value))
+    o->rate = (float)option_real(name, value, 1e-8, 1.0);
+  else if (option_is("--threads", name, value))
+    o->threads = (int)option_integer(name, value, 1, 4096);
+  else if (option_is("--projection", name, value)) {
     o->save_projection = !strcmp(value, "saved");
-    if (!o->save_projection && strcmp(value, "passed")) bad(name, value, "passed or saved is needed");
-  } else if (!strcmp(name, "--fault")) {
-    parse_faults(o, value);
-  } else {
-    bad(name, NULL, "there is no such option");
-  }
+    if (!o->save_projection && strcmp(value, "passed")) option_bad(name, value, "passed or saved is needed");
+  } else
+    return 0;
+  return 1;
 }
 
-void options_parse(Options *options, int count, char **arguments) {
+/* Those of the comparison, which gpt alone makes. */
+static int set_comparison(Options *o, const char *name, const char *value) {
+  if (option_is("--minutes", name, value))
+    o->minutes = option_real(name, value, 0.05, 1e5);
+  else if (option_is("--seeds", name, value))
+    o->seeds = (int)option_integer(name, value, 1, 1000);
+  else if (option_is("--out", name, value))
+    o->out = value;
+  else if (option_is("--checkpoint", name, value))
+    o->checkpoint = value;
+  else if (option_is("--checkpoint-every", name, value))
+    o->checkpoint_every = option_integer(name, value, 1, 1000000000);
+  else if (option_is("--fault", name, value))
+    parse_faults(o, value);
+  else
+    return 0;
+  return 1;
+}
+
+void options_begin(Options *options) {
   Options defaults = {.place = {FP8_BACKEND_CPU, 0},
                       .shape = {.layers = 4, .dim = 256, .seq = 128, .batch = 4},
                       .micro_batches = 2,
@@ -130,18 +113,30 @@ void options_parse(Options *options, int count, char **arguments) {
                       .out = "out/gpt"};
   *options = defaults;
   presets_parse("all", options->chosen);
+}
+
+void options_end(Options *options) {
+  Shape *s = &options->shape;
+  if (s->dim % 64) option_bad("--dim", NULL, "a multiple of 64 is needed: heads are 64 wide");
+  if (s->seq % 16) option_bad("--seq", NULL, "a multiple of 16 is needed");
+  s->heads = s->dim / 64;
+}
+
+void options_parse(Options *options, int count, char **arguments) {
+  option_program = "gpt";
+  options_begin(options);
   for (int i = 1; i < count; i += 2) {
     if (!strcmp(arguments[i], "--help") || !strcmp(arguments[i], "-h")) {
-      fputs(help, stdout);
+      printf("%s%s", help, options_help);
       exit(0);
     }
-    if (i + 1 == count)
-      bad(arguments[i], NULL, strncmp(arguments[i], "--", 2) ? "there is no such option" : "a value is needed");
-    set(options, arguments[i], arguments[i + 1]);
+    const char *value = arguments[i + 1]; /* NULL after the last one */
+    if (!options_set(options, arguments[i], value) && !set_comparison(options, arguments[i], value))
+      option_unknown(arguments[i]);
   }
-  Shape *s = &options->shape;
-  if (s->dim % 64) bad("--dim", NULL, "a multiple of 64 is needed: heads are 64 wide");
-  if (s->seq % 16) bad("--seq", NULL, "a multiple of 16 is needed");
-  if (options->checkpoint && !options->steps) bad("--checkpoint", options->checkpoint, "--steps is needed with it");
-  s->heads = s->dim / 64;
+  options_end(options);
+  if (options->checkpoint && !options->steps)
+    option_bad("--checkpoint", options->checkpoint, "--steps is needed with it");
+  option_folder("--out", options->out);
+  if (options->checkpoint) option_folder("--checkpoint", options->checkpoint);
 }

@@ -29,5 +29,12 @@ typedef struct Options {
   int64_t checkpoint_every; /* steps; 0 = a minute */
 } Options;
 
-void options_parse(Options *options, int count, char **arguments); /* exits on --help (0) and on bad values (2) */
+/* The command line of gpt: exits on --help (0), and on bad values and on folders that cannot be written (2). */
+void options_parse(Options *options, int count, char **arguments);
+
+/* The part of it that gpt_zero1 shares: the model, the device, --recipe, --steps, --seed. */
+extern const char options_help[]; /* without --recipe and --steps, which mean something else there */
+void options_begin(Options *options);
+int options_set(Options *options, const char *name, const char *value); /* value may be NULL; 0 = not one of these */
+void options_end(Options *options);                                     /* checks what belongs together */
 #endif

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pieces.h"
 
-#include <errno.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../common/clock.h"
@@ -19,9 +17,8 @@ static void ask_to_stop(int signal) {
   stop = 1;
 }
 
-void pieces_begin(const Options *o) {
+void pieces_begin(void) {
   struct sigaction action;
-  if (mkdir(o->checkpoint, 0777) && errno != EEXIST) fail("cannot make %s: %s", o->checkpoint, strerror(errno));
   memset(&action, 0, sizeof action);
   action.sa_handler = ask_to_stop;
   sigaction(SIGTERM, &action, NULL);

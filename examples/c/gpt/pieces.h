@@ -10,8 +10,8 @@ typedef struct Piece { /* of a run in progress, beside the model */
   double seconds;      /* of training, so far */
 } Piece;
 
-void pieces_begin(const Options *options);                  /* makes the folder; SIGTERM and SIGINT stop */
-int piece_finished(const Session *session, const Run *run); /* its result is there */
+void pieces_begin(void);                                                                  /* SIGTERM and SIGINT stop */
+int piece_finished(const Session *session, const Run *run);                               /* its result is there */
 void piece_result(const Session *session, const Run *run, int64_t steps, Result *result); /* and is read */
 /* Reads what was saved, if anything. Returns the steps taken. */
 int64_t piece_resume(const Session *session, const Run *run, int64_t steps, Model *model, Result *result, Piece *piece);

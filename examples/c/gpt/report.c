@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <sys/stat.h>
 
 #include "../common/table.h"
 
@@ -158,7 +157,8 @@ static void loss_table(const Report *report, FILE *file) {
       "errors of the gap; WORSE = beyond both; SATURATED = elements were cut to the largest value; UNDERFLOW = more\n"
       "than 1 %% of dy became zero; DIVERGED = NaN or Inf in the loss; NOT FINITE = in the operands; - = a single "
       "seed\n"
-      "of BF16 shows no noise.\n%s\n",
+      "of BF16 shows no noise. tokens/s: each run was timed in its own minutes, one after the other; what else the\n"
+      "machine did then is in them.\n%s\n",
       report->steps <= LEAST_STEPS ? "With so few steps verdicts mean nothing.\n" : "");
 }
 
@@ -223,19 +223,6 @@ static FILE *open_out(const Report *report, const char *name) {
   return file;
 }
 
-static void create_folder(const char *out) { /* with its parents */
-  char path[512];
-  snprintf(path, sizeof path, "%s", out);
-  for (char *at = path + 1;; ++at) {
-    if (*at != '/' && *at) continue;
-    char end = *at;
-    *at = 0;
-    if (mkdir(path, 0777) && errno != EEXIST) fail("cannot make %s: %s", path, strerror(errno));
-    *at = end;
-    if (!end) return;
-  }
-}
-
 static void write_csv(const Report *report) {
   FILE *curves = open_out(report, "curves.csv"), *runs = open_out(report, "runs.csv");
   fprintf(curves, "run,seed,step,loss\n");
@@ -265,7 +252,6 @@ static void write_csv(const Report *report) {
 
 void report_write(const Report *report) {
   const char *out = report->session->options.out;
-  create_folder(out);
   FILE *markdown = open_out(report, "table.md");
   FILE *files[] = {markdown, stdout};
   for (int i = 0; i < 2; ++i) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Classifies Fashion-MNIST in BF16 and with FP8 recipes, and compares test accuracies, paired by seed. */
-#include <errno.h>
 #include <math.h>
 
 #include "../common/clock.h"
+#include "../common/option.h"
 #include "../common/place.h"
 #include "../common/progress.h"
 #include "../common/random.h"
@@ -14,7 +14,8 @@
 static const char help[] =
     "mlp: trains a Fashion-MNIST classifier with FP8 linears through libfp8 and compares recipes with BF16\n"
     "\n"
-    "  --recipe LIST   all (default), or some of tensor,row,block,mx,mx_w2d; none = the baseline alone\n"
+    "  --recipe LIST   all (default), or some of tensor,row,block,mx,mx_w2d (any case, or names such as\n"
+    "                  mxfp8, blockwise); none = the baseline alone\n"
     "  --steps N       optimizer steps a run, of 256 pictures (default 468: two passes over the pictures)\n"
     "  --seeds N       runs of each recipe, each paired with BF16 of the same seed (default 3)\n"
     "  --seed S        the first of them (default 1)\n"
@@ -35,51 +36,41 @@ typedef struct Options {
   const char *data;
 } Options;
 
-static int64_t integer(const char *name, const char *value, int64_t least, int64_t most) {
-  char *end;
-  errno = 0;
-  long long n = strtoll(value, &end, 10);
-  if (errno || end == value || *end || n < least || n > most)
-    fail("mlp: %s %s: a whole number from %lld to %lld is needed (see --help)", name, value, (long long)least,
-         (long long)most);
-  return n;
-}
-
 static void parse(Options *o, int count, char **arguments) {
   Options defaults = {
       .seeds = 3, .steps = 468, .seed = 1, .data = "/usr/share/datasets/fashion-mnist", .place = {FP8_BACKEND_CPU, 0}};
   *o = defaults;
+  option_program = "mlp";
   presets_parse("all", o->chosen);
   for (int i = 1; i < count; i += 2) {
-    const char *name = arguments[i], *value = arguments[i + 1];
+    const char *name = arguments[i], *value = arguments[i + 1]; /* NULL after the last one */
     if (!strcmp(name, "--help") || !strcmp(name, "-h")) {
       fputs(help, stdout);
       exit(0);
     }
-    if (!value) fail("mlp: %s: a value is needed (see --help)", name);
-    if (!strcmp(name, "--device")) {
-      if (!place_parse(value, &o->place)) fail("mlp: --device %s: cpu, cuda or cuda:N is needed (see --help)", value);
+    if (option_is("--device", name, value)) {
+      if (!place_parse(value, &o->place)) option_bad(name, value, "cpu, cuda or cuda:N is needed");
       if (!place_built(&o->place))
-        fail("mlp: --device %s: this program was built without CUDA (nvcc 13 and cublasLt.h, then cmake -DFP8_CUDA=ON)",
-             value);
-    } else if (!strcmp(name, "--recipe"))
+        option_bad(name, value,
+                   "this program was built without CUDA (nvcc 13 and cublasLt.h, then cmake -DFP8_CUDA=ON)");
+    } else if (option_is("--recipe", name, value))
       presets_parse(value, o->chosen);
-    else if (!strcmp(name, "--steps"))
-      o->steps = integer(name, value, 1, 1000000000);
-    else if (!strcmp(name, "--seeds"))
-      o->seeds = (int)integer(name, value, 1, 100);
-    else if (!strcmp(name, "--seed"))
-      o->seed = (uint64_t)integer(name, value, 0, INT64_MAX);
-    else if (!strcmp(name, "--threads"))
-      o->threads = (int)integer(name, value, 1, 4096);
-    else if (!strcmp(name, "--data"))
+    else if (option_is("--steps", name, value))
+      o->steps = option_integer(name, value, 1, 1000000000);
+    else if (option_is("--seeds", name, value))
+      o->seeds = (int)option_integer(name, value, 1, 100);
+    else if (option_is("--seed", name, value))
+      o->seed = (uint64_t)option_integer(name, value, 0, INT64_MAX);
+    else if (option_is("--threads", name, value))
+      o->threads = (int)option_integer(name, value, 1, 4096);
+    else if (option_is("--data", name, value))
       o->data = value;
-    else if (!strcmp(name, "--fault")) {
+    else if (option_is("--fault", name, value)) {
       o->fault = fault_parse(value);
       if (o->fault != FAULT_WGRAD_AXIS && o->fault != FAULT_DY_E4M3_TENSOR)
-        fail("mlp: --fault %s: wgrad-axis or dy-e4m3-tensor is needed (see --help)", value);
+        option_bad(name, value, "wgrad-axis or dy-e4m3-tensor is needed");
     } else {
-      fail("mlp: %s: there is no such option (see --help)", name);
+      option_unknown(name);
     }
   }
 }

@@ -12,6 +12,7 @@
 #endif
 
 #include "../../common/clock.h"
+#include "../../common/option.h"
 
 enum { MOST_RANKS = 64, GRACE = 15 /* seconds beyond the timeout */, SKIPPED = 77 };
 
@@ -26,17 +27,17 @@ static int ranks = 1, seconds = 60;
 
 int transport_begin(int *count, char ***arguments) {
   (void)count, (void)arguments;
+  option_program = "gpt_zero1";
   return 0;
 }
 
 int transport_option(const char *name, const char *value) {
-  int *which = !strcmp(name, "--ranks") ? &ranks : !strcmp(name, "--timeout") ? &seconds : NULL;
-  if (!which) return 0;
-  char *end;
-  long n = strtol(value, &end, 10), most = which == &ranks ? MOST_RANKS : 86400;
-  if (end == value || *end || n < 1 || n > most)
-    fail("gpt_zero1: %s %s: a whole number from 1 to %ld is needed", name, value, most);
-  *which = (int)n;
+  if (option_is("--ranks", name, value))
+    ranks = (int)option_integer(name, value, 1, MOST_RANKS);
+  else if (option_is("--timeout", name, value))
+    seconds = (int)option_integer(name, value, 1, 86400);
+  else
+    return 0;
   return 1;
 }
 

@@ -7,12 +7,16 @@
 #include <unistd.h>
 
 #include "../../common/clock.h"
+#include "../../common/option.h"
 #include "accounts.h"
 #include "checkpoint.h"
 
 enum { WARM_UP = 3 }; /* steps before the speed is taken */
 
 static const char help[] =
+    "  --recipe LIST     every one of the list is a run: all (default), or some of tensor,row,block,mx,mx_w2d\n"
+    "                    (any case, or names such as mxfp8, blockwise); none = the BF16 baseline\n"
+    "  --steps N         optimizer steps of a run (default 20)\n"
     "  --param-gather W  fp8 (default): the block weights exist in FP8 only, and are gathered so;\n"
     "                    bf16: gathered in BF16, then quantized on every rank; both: one run of each,\n"
     "                    (and one with --columns late), and every loss must be the same to the last bit\n"
@@ -20,15 +24,17 @@ static const char help[] =
     "                    the row side when backward needs it, in one buffer for all weights\n"
     "                    (tensor, block, mx_w2d: with the others it comes from the masters)\n"
     "  --checkpoint FILE written at the end, and after every K steps with --checkpoint-every K\n"
-    "  --resume FILE     goes on from a checkpoint, of any number of ranks\n"
+    "  --resume FILE     goes on from a checkpoint, of any number of ranks; --recipe, --steps, --seed, --rate, "
+    "--data,\n"
+    "                    --micro, --batch, --projection and the model's size must be what they were when it was "
+    "written\n"
     "  --stop N          ends after step N of the --steps that the learning rate is planned for\n"
     "  --losses FILE     every loss, in full\n"
     "  --kill-at BYTES   planted fault: rank 0 dies when the last checkpoint is written so far\n"
     "  --kill-rank R     planted fault: rank R dies before step N of --kill-step N (default 3)\n"
     "  --accounts W      yes (default): a table of bytes, resident and on the wire, after each recipe; no\n"
     "\n"
-    "and these of gpt (every recipe of --recipe is a run; --recipe none: the BF16 baseline; --fault, --seeds and\n"
-    "--minutes are not taken; --steps is 20 by default; --threads is of one rank, by default its share of all):\n\n";
+    "and, as gpt takes them (--threads is of one rank, by default its share of all):\n\n";
 
 typedef struct Extra {
   enum Gathered gathered;
@@ -38,73 +44,72 @@ typedef struct Extra {
   int silent;
 } Extra;
 
-static int64_t whole(const char *name, const char *value) {
-  char *end;
-  errno = 0;
-  long long n = strtoll(value, &end, 10);
-  if (errno || end == value || *end || n < 0) fail("%s %s: a whole number is needed", name, value);
-  return n;
-}
+static int64_t whole(const char *name, const char *value) { return option_integer(name, value, 0, INT64_MAX); }
 
 static int take(Extra *x, const char *name, const char *value) {
-  if (!strcmp(name, "--param-gather")) {
+  if (option_is("--param-gather", name, value)) {
     static const char *const names[] = {"fp8", "bf16", "both"};
     for (int i = 0; i < 3; ++i)
       if (!strcmp(value, names[i])) return x->gathered = (enum Gathered)i, 1;
-    fail("--param-gather %s: fp8, bf16 or both is needed", value);
+    option_bad(name, value, "fp8, bf16 or both is needed");
   }
-  if (!strcmp(name, "--columns")) {
+  if (option_is("--columns", name, value)) {
     x->late = !strcmp(value, "late");
-    if (!x->late && strcmp(value, "kept")) fail("--columns %s: kept or late is needed", value);
+    if (!x->late && strcmp(value, "kept")) option_bad(name, value, "kept or late is needed");
     return 1;
   }
-  if (!strcmp(name, "--checkpoint")) return x->checkpoint = value, 1;
-  if (!strcmp(name, "--resume")) return x->resume = value, 1;
-  if (!strcmp(name, "--losses")) return x->losses = value, 1;
-  if (!strcmp(name, "--checkpoint-every")) return x->every = whole(name, value), 1;
-  if (!strcmp(name, "--stop")) return x->stop = whole(name, value), 1;
-  if (!strcmp(name, "--kill-rank")) return x->kill_rank = whole(name, value), 1;
-  if (!strcmp(name, "--kill-step")) return x->kill_step = whole(name, value), 1;
-  if (!strcmp(name, "--accounts")) {
+  if (option_is("--accounts", name, value)) {
     x->silent = !strcmp(value, "no");
-    if (!x->silent && strcmp(value, "yes")) fail("--accounts %s: yes or no is needed", value);
+    if (!x->silent && strcmp(value, "yes")) option_bad(name, value, "yes or no is needed");
     return 1;
   }
-  if (!strcmp(name, "--kill-at")) return x->kill_at = whole(name, value), 1;
+  if (option_is("--checkpoint", name, value)) return x->checkpoint = value, 1;
+  if (option_is("--resume", name, value)) return x->resume = value, 1;
+  if (option_is("--losses", name, value)) return x->losses = value, 1;
+  if (option_is("--checkpoint-every", name, value)) return x->every = whole(name, value), 1;
+  if (option_is("--stop", name, value)) return x->stop = whole(name, value), 1;
+  if (option_is("--kill-rank", name, value)) return x->kill_rank = whole(name, value), 1;
+  if (option_is("--kill-step", name, value)) return x->kill_step = whole(name, value), 1;
+  if (option_is("--kill-at", name, value)) return x->kill_at = whole(name, value), 1;
   return transport_option(name, value);
+}
+
+static void refuse(const char *name) {
+  static const char *const of_gpt[] = {"--minutes", "--seeds", "--fault", "--out"};
+  for (size_t i = 0; i < sizeof of_gpt / sizeof *of_gpt; ++i)
+    if (!strcmp(name, of_gpt[i])) option_bad(name, NULL, "this is an option of gpt, and not taken here");
+  option_unknown(name);
 }
 
 static void parse(Extra *x, Options *options, int count, char **arguments, int rank) {
   Extra none = {.gathered = GATHER_FP8, .kill_at = -1, .kill_rank = -1, .kill_step = 3};
-  int kept = 1;
   *x = none;
-  for (int i = 1; i < count; ++i) {
-    if (!strcmp(arguments[i], "--help") || !strcmp(arguments[i], "-h")) { /* this text, then that of gpt */
-      if (rank == 0) printf("%s%s", transport_help, help);
+  options_begin(options);
+  for (int i = 1; i < count; i += 2) {
+    const char *name = arguments[i], *value = arguments[i + 1]; /* NULL after the last one */
+    if (!strcmp(name, "--help") || !strcmp(name, "-h")) {
+      if (rank == 0) printf("%s%s%s", transport_help, help, options_help);
       transport_end();
-      if (rank) exit(0);
+      exit(0);
     }
-    if (i + 1 < count && take(x, arguments[i], arguments[i + 1]))
-      ++i;
-    else
-      arguments[kept++] = arguments[i];
+    if (!take(x, name, value) && !options_set(options, name, value)) refuse(name);
   }
-  options_parse(options, kept, arguments);
-  for (int f = 1; f < FAULT_COUNT; ++f)
-    if (options->faults[f]) fail("--fault is for gpt");
-  if (options->seeds) fail("--seeds is for gpt");
+  options_end(options);
   if (!options->steps) options->steps = 20;
   if (!x->stop || x->stop > options->steps) x->stop = options->steps;
   int runs = 0;
   for (int i = 1; i < PRESET_COUNT; ++i) {
     runs += options->chosen[i];
     if (options->chosen[i] && x->late && (!transposes(presets[i].preset) || x->gathered == GATHER_BF16))
-      fail("--columns late: %s", x->gathered == GATHER_BF16
-                                     ? "with BF16 gathered, both sides are quantized at once"
-                                     : "tensor, block and mx_w2d have column sides that are transposes");
+      option_bad("--columns", "late", "%s",
+                 x->gathered == GATHER_BF16 ? "with BF16 gathered, both sides are quantized at once"
+                                            : "tensor, block and mx_w2d have column sides that are transposes");
   }
   if ((x->checkpoint || x->resume) && (runs > 1 || x->gathered == GATHER_BOTH))
-    fail("a checkpoint is of one run: name one --recipe, and fp8 or bf16 for --param-gather");
+    option_bad(x->checkpoint ? "--checkpoint" : "--resume", x->checkpoint ? x->checkpoint : x->resume,
+               "a checkpoint is of one run: name one --recipe, and fp8 or bf16 for --param-gather");
+  if (rank == 0 && x->checkpoint) option_file("--checkpoint", x->checkpoint); /* others may be on other machines */
+  if (rank == 0 && x->losses) option_file("--losses", x->losses);
 }
 
 typedef struct Job {
@@ -144,7 +149,7 @@ static void run(const Job *job, int32_t preset, enum Gathered gathered, int late
       checkpoint_write(&z, x->checkpoint, o->steps, step + 1 == x->stop ? x->kill_at : -1);
   }
   if (rank == 0 && x->stop > first + WARM_UP)
-    printf("%-7s gathers %s: %.0f tokens/s on %d ranks\n", found->title, way,
+    printf("%-7s gathers %s%s: %.0f tokens/s on %d ranks\n", found->title, way, late ? ", columns late" : "",
            (double)((x->stop - first - WARM_UP) * o->micro_batches * shape_rows(&o->shape)) / (seconds_now() - warm),
            job->parallel->world);
   if (x->checkpoint && first >= x->stop) checkpoint_write(&z, x->checkpoint, o->steps, x->kill_at);

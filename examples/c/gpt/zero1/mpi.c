@@ -3,6 +3,7 @@
 #include <fp8_mpi/fp8_mpi.h>
 #include <mpi.h>
 
+#include "../../common/option.h"
 #include "transport.h"
 
 enum { TAG = 1, CHUNK = 1 << 30 }; /* MPI counts in int */
@@ -12,6 +13,7 @@ const char transport_help[] =
 
 int transport_begin(int *count, char ***arguments) {
   int rank;
+  option_program = "gpt_mpi";
   MPI_Init(count, arguments);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   return rank;
@@ -23,7 +25,8 @@ int transport_option(const char *name, const char *value) {
 }
 
 void transport_start(Transport *t, Options *options) {
-  if (options->place.backend != FP8_BACKEND_CPU) fail("gpt_mpi: on CUDA devices use gpt_zero1 --ranks N");
+  if (options->place.backend != FP8_BACKEND_CPU)
+    option_bad("--device", "cuda", "on CUDA devices use gpt_zero1 --ranks N");
   MPI_Comm_rank(MPI_COMM_WORLD, &t->rank);
   MPI_Comm_size(MPI_COMM_WORLD, &t->world);
 }

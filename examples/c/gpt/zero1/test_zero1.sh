@@ -72,7 +72,7 @@ case $part in
     must_fail "layers is 1 there, 2 here" run 2 --layers 2 --resume half
     must_fail "the recipe is" run 2 --recipe block --resume half
     must_fail "cannot read missing" run 2 --resume missing
-    must_fail "cannot write no/folder.tmp" run 2 --stop 1 --checkpoint no/folder
+    must_fail "--checkpoint no/folder: cannot write there" run 2 --stop 1 --checkpoint no/folder
     ;;
   death)
     start=$SECONDS

@@ -25,9 +25,9 @@ typedef struct Transport {
 } Transport;
 
 extern const char transport_help[];
-/* First thing in the program: MPI starts here. Returns the rank if it is known already, else 0. */
+/* First thing in the program: it names itself, and MPI starts here. Returns the rank if it is known already, else 0. */
 int transport_begin(int *count, char ***arguments);
-/* An option of this transport: 1 = taken. */
+/* An option of this transport, value may be NULL: 1 = taken. */
 int transport_option(const char *name, const char *value);
 /* From here on there are `world` processes; every one's options name its own device. */
 void transport_start(Transport *t, Options *options);

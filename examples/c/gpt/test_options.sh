@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# test_options.sh FOLDER BINARIES [mlp]
+# What a command line gets wrong is said before anything is trained, by the program's name, and ends with 2.
+set -eu
+folder=$1 bin=$2 mlp=${3:-}
+rm -rf "$folder"
+mkdir -p "$folder"
+cd "$folder"
+
+refused() { # TEXT PROGRAM OPTIONS...
+  local text=$1 program=$2 rc=0
+  shift 2
+  timeout 20 "$bin/$program" "$@" >log 2>&1 || rc=$?
+  if [ $rc != 2 ] || ! grep -qF -- "$text" log; then
+    echo "$program $*: ended with $rc, not with 2 and '$text'"
+    cat log
+    exit 1
+  fi
+  if grep -q "measuring\|step " log; then echo "$program $*: trained first"; exit 1; fi
+}
+
+touch file
+for program in gpt gpt_zero1 $mlp; do
+  refused "$program: --steps=5: there is no such option; a value" $program --steps=5
+  refused "$program: --bogus: there is no such option (see --help)" $program --bogus
+  refused "$program: --bogus: there is no such option (see --help)" $program --bogus 1
+  refused "$program: 5: there is no such option (see --help)" $program 5
+  refused "$program: --steps: a value is needed (see --help)" $program --steps
+  refused "$program: --steps none: a whole number from 1" $program --steps none
+  refused "$program: --recipe foo: all, none, tensor" $program --recipe mx,foo
+  refused "tensorwise" $program --recipe foo
+  refused "not offered" $program --recipe delayed
+  refused "$program: --device tpu: cpu, cuda" $program --device tpu
+  "$bin/$program" --help >$program.txt
+done
+refused "gpt: --out file: cannot write there: file is not a folder" gpt --out file
+refused "gpt: --out file/in: cannot make file/in: Not a directory" gpt --out file/in
+refused "gpt: --checkpoint file: cannot write there" gpt --checkpoint file --steps 1
+refused "gpt_zero1: --checkpoint no/file: cannot write there: no: No such" gpt_zero1 --checkpoint no/file --recipe mx
+refused "gpt_zero1: --losses no/file: cannot write there" gpt_zero1 --losses no/file
+refused "gpt_zero1: --losses $PWD: a file is needed" gpt_zero1 --losses "$PWD"
+for option in --minutes --seeds --fault --out; do
+  refused "gpt_zero1: $option: this is an option of gpt" gpt_zero1 $option 1
+  if grep -q -- "$option" gpt_zero1.txt; then echo "gpt_zero1 --help speaks of $option"; exit 1; fi
+done
+# each option that help lists is one, and help lists no option twice
+for program in gpt gpt_zero1 $mlp; do
+  for option in $(grep -o -- '^  --[a-z-]*' $program.txt); do
+    [ "$(grep -c -- "^  $option " $program.txt)" = 1 ] || { echo "$program --help lists $option twice"; exit 1; }
+    if [ "$option" != --help ]; then refused "$program: $option: a value is needed" $program "$option"; fi
+  done
+done
+echo "all refused as they should"
