@@ -59,7 +59,7 @@ struct WidenSide {
 };
 struct WidenArgs {
   WidenSide side[2];
-  uint32_t *outside;
+  uint8_t *outside;  // one a block
 };
 
 // Eight codes of one scale block, whatever they are.
@@ -101,6 +101,9 @@ __device__ __forceinline__ uint4 widen8(uint2 w, uint8_t c, uint32_t *outside) {
 }
 
 __global__ void __launch_bounds__(256) widen(const __grid_constant__ WidenArgs p) {
+  __shared__ uint32_t outside;
+  if (threadIdx.x == 0) outside = 0;
+  __syncthreads();
   wait_prior();
   const bool second = blockIdx.x >= p.side[0].blocks;
   const WidenSide &a = p.side[second ? 1 : 0];
@@ -108,43 +111,56 @@ __global__ void __launch_bounds__(256) widen(const __grid_constant__ WidenArgs p
   const unsigned block = blockIdx.x - (second ? p.side[0].blocks : 0);
   const int64_t row = int64_t(block / a.segments) * 8 + (threadIdx.x >> 5);
   const int64_t col0 = int64_t(block % a.segments) * 1024 + 8 * (threadIdx.x & 31);
-  if (row >= a.rows) return;
-  const uint8_t *codes = static_cast<const uint8_t *>(s.codes.data) + offset_of(s.codes, row);
-  const uint8_t *scales = static_cast<const uint8_t *>(s.scale.data) + row / a.tile_rows * s.scale.row_stride;
-  uint2 w[4];
-  uint8_t c[4];
+  if (row < a.rows) {
+    const uint8_t *codes = static_cast<const uint8_t *>(s.codes.data) + offset_of(s.codes, row);
+    const uint8_t *scales = static_cast<const uint8_t *>(s.scale.data) + row / a.tile_rows * s.scale.row_stride;
+    uint2 w[4];
+    uint8_t c[4];
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    const int64_t col = col0 + 256 * k;
-    w[k] = make_uint2(0, 0);
-    c[k] = 127;
-    if (col >= s.codes.cols) continue;
-    c[k] = scales[col / 32 * s.scale.col_stride];
-    if (a.vector && col + 8 <= s.codes.cols) {
-      w[k] = load8(codes + col);
-    } else {
-      uint64_t v = 0;
+    for (int k = 0; k < 4; ++k) {
+      const int64_t col = col0 + 256 * k;
+      w[k] = make_uint2(0, 0);
+      c[k] = 127;
+      if (col >= s.codes.cols) continue;
+      c[k] = scales[col / 32 * s.scale.col_stride];
+      if (a.vector && col + 8 <= s.codes.cols) {
+        w[k] = load8(codes + col);
+      } else {
+        uint64_t v = 0;
 #pragma unroll 1
-      for (int j = 0; j < 8 && col + j < s.codes.cols; ++j)
-        v |= uint64_t(codes[(col + j) * s.codes.col_stride]) << (8 * j);
-      w[k] = make_uint2(uint32_t(v), uint32_t(v >> 32));
+        for (int j = 0; j < 8 && col + j < s.codes.cols; ++j)
+          v |= uint64_t(codes[(col + j) * s.codes.col_stride]) << (8 * j);
+        w[k] = make_uint2(uint32_t(v), uint32_t(v >> 32));
+      }
+    }
+    uint16_t *to = a.dst + row * a.ld + col0;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if (col0 + 256 * k >= a.ld) break;
+      *reinterpret_cast<uint4 *>(to + 256 * k) = s.codes.dtype == num::kE4M3 ? widen8<num::E4M3>(w[k], c[k], &outside)
+                                                                             : widen8<num::E5M2>(w[k], c[k], &outside);
     }
   }
-  uint16_t *to = a.dst + row * a.ld + col0;
-#pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    if (col0 + 256 * k >= a.ld) break;
-    *reinterpret_cast<uint4 *>(to + 256 * k) = s.codes.dtype == num::kE4M3 ? widen8<num::E4M3>(w[k], c[k], p.outside)
-                                                                           : widen8<num::E5M2>(w[k], c[k], p.outside);
-  }
+  __syncthreads();
+  if (threadIdx.x == 0) p.outside[blockIdx.x] = uint8_t(outside);
 }
 
 // 16 x 16 outputs a block, blocks of 32 along k; most blocks hold nothing left out and are passed over.
 __global__ void __launch_bounds__(256)
     add_outside(const __grid_constant__ ops::Side a, const __grid_constant__ ops::Side b,
-                const __grid_constant__ ops::Matrix d, const uint32_t *outside, int32_t rows_a, int32_t rows_b) {
+                const __grid_constant__ ops::Matrix d, const uint8_t *outside, int64_t flags, int32_t rows_a,
+                int32_t rows_b) {
   wait_prior();
-  if (*outside == 0) return;
+  uint32_t flagged = 0;
+  for (int64_t i = int64_t(threadIdx.x) * 16; i < flags; i += 256 * 16) {
+    if (i + 16 <= flags) {
+      const uint4 f = load16(outside + i);
+      flagged |= f.x | f.y | f.z | f.w;
+    } else {
+      for (int64_t j = i; j < flags; ++j) flagged |= outside[j];
+    }
+  }
+  if (!__syncthreads_or(flagged != 0)) return;
   __shared__ float qa[16][33], qb[16][33];
   __shared__ uint8_t la[16][32], lb[16][32], ca[16], cb[16];
   const int t = threadIdx.x, ti = t >> 4, tj = t & 15;
@@ -276,14 +292,14 @@ cudaError_t launch_repack(const ops::Scale &src, void *dst, int64_t row_stride, 
                 col_stride, size);
 }
 
-cudaError_t launch_widen(const Widened &a, const Widened &b, uint32_t *outside, cudaStream_t stream) {
+cudaError_t launch_widen(const Widened &a, const Widened &b, uint8_t *outside, cudaStream_t stream) {
   WidenArgs p{};
   p.outside = outside;
   int64_t blocks = 0;
   for (int i = 0; i < 2; ++i) {
     const Widened &from = i ? b : a;
     const ops::Matrix &codes = from.side->codes;
-    const int64_t segments = ceil_div(from.ld, 1024), mine = ceil_div(from.rows, 8) * segments;
+    const int64_t segments = ceil_div(from.ld, 1024), mine = widen_flags(from.rows, from.ld);
     bool vector = codes.col_stride == 1 && reinterpret_cast<uintptr_t>(codes.data) % 8 == 0;
     for (int l = 0; l < (codes.lead > 1 ? codes.lead : 1); ++l) vector = vector && codes.lead_stride[l] % 8 == 0;
     blocks += mine;
@@ -296,10 +312,10 @@ cudaError_t launch_widen(const Widened &a, const Widened &b, uint32_t *outside, 
   return launch(&widen, dim3(static_cast<unsigned>(blocks)), dim3(256), stream, true, p);
 }
 
-cudaError_t launch_outside(const ops::Side &a, const ops::Side &b, const ops::Matrix &d, const uint32_t *outside,
-                           int32_t sms, cudaStream_t stream) {
+cudaError_t launch_outside(const ops::Side &a, const ops::Side &b, const ops::Matrix &d, const uint8_t *outside,
+                           int64_t flags, int32_t sms, cudaStream_t stream) {
   if (!d.rows || !d.cols) return cudaSuccess;
-  return launch(&add_outside, dim3(static_cast<unsigned>(sms * 2)), dim3(256), stream, true, a, b, d, outside,
+  return launch(&add_outside, dim3(static_cast<unsigned>(sms * 2)), dim3(256), stream, true, a, b, d, outside, flags,
                 a.scaling == num::k32x32 ? 32 : 1, b.scaling == num::k32x32 ? 32 : 1);
 }
 

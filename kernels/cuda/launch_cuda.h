@@ -18,6 +18,7 @@ namespace fp8::cuda {
 cudaError_t load_quantize();
 cudaError_t load_move();
 cudaError_t load_gemm_support();
+cudaError_t load_gemm_small();
 
 // Scratch of one quantize call; offsets from an address aligned to 256 bytes.
 struct QuantizeLayout {
@@ -45,16 +46,21 @@ cudaError_t launch_pack(const ops::Matrix &src, void *dst, int32_t dst_dtype, in
 cudaError_t launch_repack(const ops::Scale &src, void *dst, int64_t row_stride, int64_t col_stride, int64_t size,
                           cudaStream_t stream);
 // FP8 with 1x32 or 32x32 E8M0 scales to BF16 [rows, ld], zero beyond k; both operands in one kernel. Elements that BF16
-// holds only as a subnormal or not at all are written as zero and *outside becomes 1.
+// holds only as a subnormal or not at all are written as zero; outside[i] is 1 where block i of the kernel has any,
+// else 0.
 struct Widened {
   const ops::Side *side;
   void *dst;         // 16 bytes aligned
   int64_t rows, ld;  // the side's rows; a multiple of 16
 };
-cudaError_t launch_widen(const Widened &a, const Widened &b, uint32_t *outside, cudaStream_t stream);
-// Adds to d the products that launch_widen left out; leaves at once where *outside is 0.
-cudaError_t launch_outside(const ops::Side &a, const ops::Side &b, const ops::Matrix &d, const uint32_t *outside,
-                           int32_t sms, cudaStream_t stream);
+int64_t widen_flags(int64_t rows, int64_t ld);  // pure: blocks of one operand
+// outside: widen_flags() of both operands, 16 bytes aligned
+cudaError_t launch_widen(const Widened &a, const Widened &b, uint8_t *outside, cudaStream_t stream);
+// Adds to d the products that launch_widen left out; leaves at once where all flags are 0.
+cudaError_t launch_outside(const ops::Side &a, const ops::Side &b, const ops::Matrix &d, const uint8_t *outside,
+                           int64_t flags, int32_t sms, cudaStream_t stream);
+// d (+)= a . b^T + bias of MX sides, rounded once, without any of the above; for small products: K below 2^31
+cudaError_t launch_small(const ops::Gemm &g, int32_t sms, cudaStream_t stream);
 // d (+)= y + bias, rounded once; y F32 [m, ld], NULL = zero
 cudaError_t launch_finish(const ops::Gemm &g, const float *y, int64_t ld, cudaStream_t stream);
 // Scales as E8M0 of 1x32 blocks in 128x4 tiles (swizzle.h): of E8M0 kinds, or of F32 power-of-two 1x128 and 128x128

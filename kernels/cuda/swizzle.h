@@ -12,6 +12,9 @@ FP8_HD int64_t swizzle_offset(int64_t row, int64_t block, int64_t blocks) {
 }
 FP8_HD int64_t swizzle_bytes(int64_t rows, int64_t blocks) { return (rows + 127) / 128 * ((blocks + 3) / 4) * 512; }
 
+// Blocks of the kernel that widens MX codes, for one operand: 8 rows x 1024 columns each.
+inline int64_t widen_flags(int64_t rows, int64_t ld) { return (rows + 7) / 8 * ((ld + 1023) / 1024); }
+
 // A power of two as F32 -> its E8M0 code: BLOCK scales serve MX hardware when each is repeated for four 1x32 blocks.
 FP8_HD uint8_t e8m0_of_pow2(float scale) { return uint8_t(num::bits_of(scale) >> 23); }
 

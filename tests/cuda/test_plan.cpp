@@ -129,10 +129,20 @@ void scales_are_repacked_only_when_foreign(void **) {
 
 void bias_and_outputs(void **) {
   ops::Gemm g = product(FP8_SCALING_TENSOR, FP8_SCALING_TENSOR, 64, 64, 64);
-  g.bias = {g_memory, FP8_DTYPE_BF16, 0, 64, 1};  // a 16-bit output rounds once: the last kernel adds
+  g.bias = {g_memory, FP8_DTYPE_BF16, 0, 64, 1};  // cuBLASLt adds it before its one rounding
   GemmPlan plan = cuda::plan_gemm(g, 90, false);
+  assert_true(plan.direct && plan.fused_bias && !plan.padded && plan.d_dtype == FP8_DTYPE_BF16);
+  assert_true(cuda::has_strict(g, plan));  // refused by cuBLASLt: the last kernel's
+  plan = cuda::plan_gemm(g, 90, true);
   assert_true(!plan.direct && !plan.fused_bias && !plan.padded && plan.d_dtype == FP8_DTYPE_F32);
-  g.bias.data = nullptr;
+  assert_true(cuda::gemm_bytes(g, 90) >= static_cast<uint64_t>(plan.bytes));
+  g.bias.dtype = FP8_DTYPE_F32;
+  assert_false(cuda::plan_gemm(g, 90, false).direct);
+  g.bias.dtype = FP8_DTYPE_F16, g.d.dtype = FP8_DTYPE_F16;
+  assert_false(cuda::plan_gemm(g, 90, false).direct);  // FP8 operands take a BF16 bias alone
+  g.bias.dtype = FP8_DTYPE_BF16, g.d.dtype = FP8_DTYPE_BF16, g.accumulate = 1;
+  assert_false(cuda::plan_gemm(g, 90, false).direct);  // the sum would be rounded twice
+  g.accumulate = 0, g.bias.data = nullptr;
   assert_true(cuda::plan_gemm(g, 90, false).direct);
   g.accumulate = 1;
   assert_false(cuda::plan_gemm(g, 90, false).direct);
@@ -171,12 +181,57 @@ void views_of_bf16_cost_no_copy(void **) {
   assert_true(plan.a.copied && plan.b.copied && !plan.direct && plan.padded);
 }
 
+// A bias rounded with the sum: only where every stride serves the kernels that round once.
+void bias_of_16_bit_products(void **) {
+  struct Case {
+    int64_t m, n, k;
+    bool fused;
+  };
+  for (const Case &c :
+       {Case{100, 80, 128, true}, Case{100, 77, 130, false}, Case{100, 80, 130, false}, Case{100, 84, 128, false}}) {
+    ops::Gemm g = product(FP8_SCALING_UNQUANTIZED, FP8_SCALING_UNQUANTIZED, c.m, c.n, c.k);
+    g.bias = {g_memory, FP8_DTYPE_BF16, 0, c.n, 1};
+    const GemmPlan plan = cuda::plan_gemm(g, 90, false);
+    assert_int_equal(plan.fused_bias, c.fused);
+    assert_int_equal(plan.direct, c.fused);
+    assert_int_equal(plan.d_dtype, c.fused ? FP8_DTYPE_BF16 : FP8_DTYPE_F32);
+    assert_true(cuda::gemm_bytes(g, 90) >= static_cast<uint64_t>(plan.bytes));
+  }
+}
+
+void the_untuned_choice(void **) {
+  cuda::PlanKey k{};
+  k.a_mode = cuda::kScalar32F, k.a_dtype = FP8_DTYPE_E4M3, k.fast = 1;
+  const cuda::Candidate c[] = {{24, 1, 6.8f}, {200, 1, 9.9f}, {201, 2, 9.9f}, {201, 1, 1.9f}, {201, 1, 9.9f}};
+  assert_int_equal(cuda::untuned_choice(k, 90, c, 5), 4);
+  assert_int_equal(cuda::untuned_choice(k, 90, c, 4), 0);
+  assert_int_equal(cuda::untuned_choice(k, 100, c, 5), 0);
+  assert_int_equal(cuda::untuned_choice(k, 90, c, 0), 0);
+  k.fast = 0;  // split accumulation: cuBLASLt's first
+  assert_int_equal(cuda::untuned_choice(k, 90, c, 5), 0);
+  k.a_mode = cuda::kNoScale, k.a_dtype = FP8_DTYPE_BF16;
+  assert_int_equal(cuda::untuned_choice(k, 90, c, 5), 4);
+  k.a_dtype = FP8_DTYPE_F32;
+  assert_int_equal(cuda::untuned_choice(k, 90, c, 5), 0);
+}
+
 void what_each_device_takes(void **) {
-  const ops::Gemm mx = product(FP8_SCALING_1X32, FP8_SCALING_32X32, 100, 64, 96);
+  ops::Gemm mx = product(FP8_SCALING_1X32, FP8_SCALING_32X32, 256, 256, 256);
   GemmPlan plan = cuda::plan_gemm(mx, 90, false);
+  assert_int_equal(plan.way, Way::kSmall);
+  assert_true(plan.bytes == 0 && cuda::gemm_bytes(mx, 90) == 0);
+  mx = product(FP8_SCALING_1X32, FP8_SCALING_32X32, 256, 257, 256);
+  plan = cuda::plan_gemm(mx, 90, false);
   assert_int_equal(plan.way, Way::kWidened);
   assert_int_equal(plan.a.dtype, FP8_DTYPE_BF16);
-  assert_true(plan.direct && plan.flag_at >= plan.b.at + 64 * 96 * 2);
+  assert_true(plan.direct && plan.flag_at >= plan.b.at + 257 * 256 * 2);
+  assert_int_equal(cuda::plan_gemm(product(FP8_SCALING_1X32, FP8_SCALING_32X32, 8, 8, 544), 90, false).way,
+                   Way::kWidened);
+  assert_int_equal(
+      cuda::plan_gemm(product(FP8_SCALING_1X32, FP8_SCALING_32X32, int64_t{1} << 40, int64_t{1} << 30, 32), 90, false)
+          .way,
+      Way::kWidened);
+  mx = product(FP8_SCALING_1X32, FP8_SCALING_32X32, 100, 64, 96);
   plan = cuda::plan_gemm(mx, 100, false);
   assert_int_equal(plan.way, Way::kSwizzled);
   assert_int_equal(plan.a.mode, cuda::kVec32UE8M0);
@@ -253,9 +308,11 @@ int main() {
       cmocka_unit_test(ragged_products_are_padded),
       cmocka_unit_test(scales_are_repacked_only_when_foreign),
       cmocka_unit_test(bias_and_outputs),
+      cmocka_unit_test(bias_of_16_bit_products),
       cmocka_unit_test(views_of_bf16_cost_no_copy),
       cmocka_unit_test(what_each_device_takes),
       cmocka_unit_test(keys_tell_plans_apart),
+      cmocka_unit_test(the_untuned_choice),
 #ifdef FP8_HAVE_CUBLASLT
       cmocka_unit_test(cublaslt_is_looked_for_in_order),
 #endif

@@ -74,8 +74,8 @@ int32_t open(const ops::HostApi *host, const ops::BackendConfig *config, void **
                     "device " + std::to_string(config->device) + " (" + device->name + ") has compute capability " +
                         std::to_string(properties.major) + "." + std::to_string(properties.minor) +
                         "; FP8 needs 8.9 or newer");
-  for (cudaError_t (*loads)() : {load_quantize, load_move, load_gemm_support, load_partial_amax, load_partial_cast,
-                                 load_partial_assemble, load_route})
+  for (cudaError_t (*loads)() : {load_quantize, load_move, load_gemm_support, load_gemm_small, load_partial_amax,
+                                 load_partial_cast, load_partial_assemble, load_route})
     if (cudaError_t e = loads()) return check_cuda(*device, e, "loading the module's kernels");
   cudaMemPoolProps pool{};
   pool.allocType = cudaMemAllocationTypePinned;
@@ -165,7 +165,7 @@ int32_t explain(void *self, char *text, uint64_t bytes, uint64_t *needed) {
     s += "gemm: none: " + d.lt_refusal + "\n";
   if (d.capability < 100)
     s += "gemm MX, MX_W2D: emulated: no 1x32 scaling in this device's tensor cores; decoded to BF16, then a BF16 "
-         "product\n";
+         "product; small ones in one kernel\n";
   s += d.plans->explain();
   if (needed) *needed = s.size() + 1;
   if (text && bytes) {

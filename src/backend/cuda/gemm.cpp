@@ -39,7 +39,7 @@ int32_t choose(const Device &d, const ops::Gemm &g, bool times, Chosen *c) {
   for (int strict = 0; strict < 2; ++strict) {
     c->plan = plan_gemm(g, d.capability, strict != 0);
     if (c->plan.way == Way::kRefused) return refuse(d, FP8_ERR_UNSUPPORTED, "%s", c->plan.refusal);
-    if (c->plan.way == Way::kEmpty) return FP8_OK;
+    if (c->plan.way == Way::kEmpty || c->plan.way == Way::kSmall) return FP8_OK;
     if (!d.lt) return refuse(d, FP8_ERR_BACKEND, "%s", d.lt_refusal.c_str());
     const void *y = c->plan.direct ? g.d.data : at(g.workspace, c->plan.y_at);
     c->key = plan_key(g, c->plan, address(g.a, c->plan.a, g.workspace), address(g.b, c->plan.b, g.workspace), y);
@@ -102,15 +102,20 @@ int32_t gemm(void *self, const ops::Gemm *gemm, fp8_stream s) {
     count(d, ops::Counters::kLaunches);
     return check_cuda(d, launch_finish(g, nullptr, 0, stream), "finishing a product with k = 0");
   }
+  if (p.way == Way::kSmall) {
+    count(d, ops::Counters::kEmulatedGemms);
+    count(d, ops::Counters::kLaunches);
+    return check_cuda(d, launch_small(g, g.max_sms > 0 && g.max_sms < d.sms ? g.max_sms : d.sms, stream),
+                      "a small MX product");
+  }
   if (g.workspace_bytes < static_cast<uint64_t>(p.bytes))
     return refuse(d, FP8_ERR_ARGUMENT, "workspace.bytes is %llu, this product needs %lld",
                   static_cast<unsigned long long>(g.workspace_bytes), static_cast<long long>(p.bytes));
-  uint32_t *flag = p.way == Way::kWidened ? reinterpret_cast<uint32_t *>(at(g.workspace, p.flag_at)) : nullptr;
-  cudaError_t e = flag ? cudaMemsetAsync(flag, 0, sizeof *flag, stream) : cudaSuccess;
-  if (flag) {
-    if (!e)
-      e = launch_widen({&g.a, at(g.workspace, p.a.at), p.a.rows, p.a.ld},
-                       {&g.b, at(g.workspace, p.b.at), p.b.rows, p.b.ld}, flag, stream);
+  uint8_t *flags = p.way == Way::kWidened ? reinterpret_cast<uint8_t *>(at(g.workspace, p.flag_at)) : nullptr;
+  cudaError_t e = cudaSuccess;
+  if (flags) {
+    e = launch_widen({&g.a, at(g.workspace, p.a.at), p.a.rows, p.a.ld},
+                     {&g.b, at(g.workspace, p.b.at), p.b.rows, p.b.ld}, flags, stream);
     ++launches;
   } else {
     e = prepare_operand(g.a, p.a, p.way, g.workspace, stream, &launches);
@@ -139,7 +144,7 @@ int32_t gemm(void *self, const ops::Gemm *gemm, fp8_stream s) {
                           &c.lt->algo, at(g.workspace, p.lt_at), static_cast<size_t>(p.lt_bytes), stream);
   if (status != CUBLAS_STATUS_SUCCESS) return lt_error(d, status, g, "cublasLtMatmul");
   ++launches;
-  if (flag) {
+  if (flags) {
     ops::Matrix target = g.d;
     if (!p.direct) {
       target.data = y;
@@ -148,7 +153,8 @@ int32_t gemm(void *self, const ops::Gemm *gemm, fp8_stream s) {
       target.lead_stride[0] = p.ldd;
       target.col_stride = 1;
     }
-    e = launch_outside(g.a, g.b, target, flag, g.max_sms > 0 && g.max_sms < d.sms ? g.max_sms : d.sms, stream);
+    e = launch_outside(g.a, g.b, target, flags, p.flags, g.max_sms > 0 && g.max_sms < d.sms ? g.max_sms : d.sms,
+                       stream);
     ++launches;
     count(d, ops::Counters::kEmulatedGemms);
   }

@@ -111,11 +111,15 @@ void plan_output(const ops::Gemm &g, bool fp8, bool strict, GemmPlan *p, Carver 
   p->direct =
       !(strict && p->way == Way::kPlain) && dtype_fits && rows_fit && stride_fits && (!fp8 || aligned16(d.data));
   if (fp8 && rows_fit && !stride_fits) p->padded = 1;
-  // cuBLASLt 13.1 was seen to round a 16-bit output twice here (docs/cuda.md); gemm.h promises once
-  if (d.dtype != FP8_DTYPE_F32 && (g.accumulate || g.bias.data)) p->direct = 0;
+  // cuBLASLt 13.1 rounds a 16-bit output twice when it adds the old value (docs/cuda.md); gemm.h promises once
+  if (d.dtype != FP8_DTYPE_F32 && g.accumulate) p->direct = 0;
   if (g.bias.data) {
-    // to FP32 output from FP8 operands cuBLASLt adds a BF16 bias alone: ours is F32 there, the last kernel's work
-    p->fused_bias = p->direct && g.bias.dtype == d.dtype && !fp8;
+    // with FP8 operands cuBLASLt adds a BF16 bias alone; to F32 output ours may be F32, the last kernel's work
+    bool taken = g.bias.dtype == d.dtype && (!fp8 || (!strict && d.dtype == FP8_DTYPE_BF16));
+    // the kernels for odd strides round a 16-bit sum before they add the bias, too
+    const int64_t odd = p->a.ld | p->b.ld | d.lead_stride[0] | p->n | p->k;
+    if (!fp8 && d.dtype != FP8_DTYPE_F32 && odd % 8 != 0) taken = false;
+    p->fused_bias = p->direct && taken;
     p->bias_copied = p->fused_bias && ((g.bias.stride != 1 && g.bias.size > 1) || !aligned16(g.bias.data));
     p->bias_at = carver->take(g.bias.size * size_of(g.bias.dtype));
     if (!p->fused_bias) p->direct = 0;
@@ -161,6 +165,10 @@ GemmPlan plan_gemm(const ops::Gemm &g, int32_t capability, bool strict) {
       p.refusal = "ROW scaling needs compute capability 9.0 or newer";
       return p;
     }
+    if (mx && !blackwell && k <= kSmallK && m <= kSmallProduct && n <= kSmallProduct && m * n * k <= kSmallProduct) {
+      p.way = Way::kSmall;
+      return p;
+    }
     if (mx && !blackwell) {
       p.way = Way::kWidened;
       for (OperandPlan *o : {&p.a, &p.b}) {
@@ -171,7 +179,8 @@ GemmPlan plan_gemm(const ops::Gemm &g, int32_t capability, bool strict) {
         o->ld = round_up(k, 16);
         o->at = carver.take(o->rows * o->ld * 2);
       }
-      p.flag_at = carver.take(256);
+      p.flags = widen_flags(p.a.rows, p.a.ld) + widen_flags(p.b.rows, p.b.ld);
+      p.flag_at = carver.take(p.flags);
       plan_output(g, false, strict, &p, &carver);
     } else {
       const bool swizzled = blackwell && (mx || block);
@@ -204,7 +213,7 @@ GemmPlan plan_gemm(const ops::Gemm &g, int32_t capability, bool strict) {
 }
 
 bool has_strict(const ops::Gemm &g, const GemmPlan &p) {
-  if (p.way == Way::kScaled || p.way == Way::kSwizzled) return g.d.rows % 16 != 0;
+  if (p.way == Way::kScaled || p.way == Way::kSwizzled) return g.d.rows % 16 != 0 || p.fused_bias;
   if (p.way != Way::kPlain) return false;
   const int64_t odd = p.a.ld | p.b.ld | p.ldd | p.n | p.k;
   return odd % 8 != 0;
@@ -224,6 +233,14 @@ size_t PlanKeyHash::operator()(const PlanKey &k) const {
     h ^= h >> 32;
   }
   return static_cast<size_t>(h);
+}
+
+int32_t untuned_choice(const PlanKey &k, int32_t capability, const Candidate *candidates, int32_t count) {
+  const bool halves = k.a_mode == kNoScale && k.a_dtype != FP8_DTYPE_F32;
+  if (capability != 90 || !(halves || k.fast)) return 0;
+  for (int32_t i = 0; i < count; ++i)
+    if (candidates[i].tile == kTile176x128 && candidates[i].split == 1 && candidates[i].waves >= 2.0f) return i;
+  return 0;
 }
 
 int32_t alignment_class(const void *p, int64_t ld_bytes) {

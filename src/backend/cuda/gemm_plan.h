@@ -16,6 +16,7 @@ enum class Way : int32_t {
   kPlain,     // 16-bit or F32 operands
   kScaled,    // FP8 with scales the tensor cores take
   kWidened,   // MX decoded to BF16
+  kSmall,     // MX in one kernel of ours
   kSwizzled,  // MX on Blackwell, or BLOCK of powers of two through it
 };
 
@@ -52,14 +53,17 @@ struct GemmPlan {
   int32_t bias_copied = 0;  // strided or not at 16 bytes: copied to bias_at first
   int32_t padded = 0;       // cuBLASLt refuses these extents or strides as they are
   int64_t ldd = 0;
+  int64_t flags = 0;  // bytes at flag_at: what launch_widen left out
   int64_t y_at = 0, flag_at = 0, bias_at = 0, lt_at = 0, lt_bytes = 0;
   int64_t bytes = 0;
 };
 
 constexpr int64_t kLtWorkspace = int64_t{32} << 20;
+// Emulated MX products up to both take one kernel instead of three launches.
+constexpr int64_t kSmallK = 512, kSmallProduct = int64_t{1} << 24;
 
-// strict: m too is rounded up to 16, and odd strides of unquantized operands are packed, for what cuBLASLt refuses
-// otherwise.
+// strict: m too is rounded up to 16, odd strides of unquantized operands are packed and the bias of an FP8 product is
+// the last kernel's, for what cuBLASLt refuses otherwise.
 GemmPlan plan_gemm(const ops::Gemm &g, int32_t capability, bool strict);
 // A strict plan could differ: worth a second try, and counted in the workspace.
 bool has_strict(const ops::Gemm &g, const GemmPlan &loose);
@@ -84,5 +88,17 @@ struct PlanKeyHash {
 // a, b, d: addresses as multiplied. sms: 0 = all.
 PlanKey plan_key(const ops::Gemm &g, const GemmPlan &p, const void *a, const void *b, const void *d);
 int32_t alignment_class(const void *p, int64_t ld_bytes);  // largest power of two up to 256 that divides both
+
+// One of the heuristic's answers, as far as the choice without timing looks at it.
+struct Candidate {
+  int32_t tile, split;
+  float waves;
+};
+constexpr int32_t kTile176x128 = 201;  // of cublasLtMatmulTile_t
+constexpr int kConsidered = 8;
+// On Hopper, for 16-bit operands and FP8 with fast accumulation, cuBLASLt's 176x128 tile where it is among its first
+// answers and the product has at least two waves of them: measured 0.87 to 1.00 of the fastest, where the first answer
+// is 0.72 to 1.00 (docs/cuda.md). Else the first.
+int32_t untuned_choice(const PlanKey &k, int32_t capability, const Candidate *candidates, int32_t count);
 
 }  // namespace fp8::cuda

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
+#include <vector>
 
 #include "cuda/launch_cuda.h"
 #include "device.h"
@@ -12,7 +14,7 @@
 namespace fp8::cuda {
 namespace {
 
-constexpr int kCandidates = 8;
+constexpr int kCandidates = 32;  // cuBLASLt gives fewer where it has no more
 
 int64_t size_of(int32_t dtype) {
   return dtype == FP8_DTYPE_F32 ? 4 : dtype == FP8_DTYPE_F16 || dtype == FP8_DTYPE_BF16 ? 2 : 1;
@@ -122,58 +124,142 @@ cublasStatus_t ask(const Device &dev, const PlanKey &k, LtPlan *plan, cublasLtMa
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kLtWorkspace));
   // split-K sums in FP32 only: a reduction in D's 16-bit type would round more than once
-  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+         static_cast<uint32_t>(k.d_dtype == FP8_DTYPE_F32 ? CUBLASLT_REDUCTION_SCHEME_MASK
+                                                          : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(k.b_align));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(k.a_align));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(k.d_align));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(k.d_align));
   if (s != CUBLAS_STATUS_SUCCESS) return s;
   s = lt.heuristic(static_cast<cublasLtHandle_t>(dev.lt_handle), &desc, &plan->a, &plan->b, &plan->d, &plan->d,
-                   &preference, kCandidates, results, found);
+                   &preference, dev.config.flags & FP8_CONTEXT_TUNE ? kCandidates : kConsidered, results, found);
   if (s == CUBLAS_STATUS_SUCCESS && *found == 0) s = CUBLAS_STATUS_NOT_SUPPORTED;
   return s;
 }
 
-// Shortest of the candidates over noise; each runs at least 4 times and about 2 ms.
-void tune(const Device &dev, const PlanKey &k, LtPlan *plan, const cublasLtMatmulHeuristicResult_t *results,
-          int found) {
-  Scratch t(k);
-  if (!t.good) return;
-  cublasLtMatmulDescOpaque_t desc;
-  if (lt_describe(dev, k, t.vector, t.vector, t.vector, &desc) != CUBLAS_STATUS_SUCCESS) return;
-  const float alpha = 1.0f, beta = k.accumulate ? 1.0f : 0.0f;
-  float best = 0.0f;
-  for (int i = 0; i < found; ++i) {
-    if (results[i].state != CUBLAS_STATUS_SUCCESS) continue;
-    auto run = [&] {
-      return dev.lt->matmul(static_cast<cublasLtHandle_t>(dev.lt_handle), &desc, &alpha, t.b, &plan->a, t.a, &plan->b,
-                            &beta, t.d, &plan->d, t.d, &plan->d, &results[i].algo, t.workspace, kLtWorkspace,
-                            t.stream) == CUBLAS_STATUS_SUCCESS;
-    };
-    float us = 0.0f;
-    int repeats = 4;
-    for (int round = 0; round < 2; ++round) {  // the first warms up and sets the count
-      (void)cudaEventRecord(t.begin, t.stream);
-      bool good = true;
-      for (int r = 0; good && r < repeats; ++r) good = run();
-      (void)cudaEventRecord(t.end, t.stream);
-      float ms = 0.0f;
-      if (!good || cudaEventSynchronize(t.end) || cudaEventElapsedTime(&ms, t.begin, t.end)) {
-        us = 0.0f;
-        (void)cudaGetLastError();
-        break;
-      }
-      us = ms * 1000.0f / static_cast<float>(repeats);
-      repeats = std::max(4, std::min(200, static_cast<int>(2000.0f / std::max(us, 1.0f))));
-    }
-    if (us > 0.0f && (best == 0.0f || us < best)) {
-      best = us;
-      plan->algo = results[i].algo;
-      plan->workspace = results[i].workspaceSize;
-      plan->chosen = i;
-    }
+// Candidates on noise in a stream of its own. Calls are timed from a captured graph: for small products the host would
+// be the slower one.
+class Trial {
+ public:
+  Trial(const Device &dev, const PlanKey &k, const LtPlan &plan, const cublasLtMatmulHeuristicResult_t *results)
+      : dev_(dev), plan_(plan), results_(results), beta_(k.accumulate ? 1.0f : 0.0f), t_(k) {
+    good_ = t_.good && lt_describe(dev, k, t_.vector, t_.vector, t_.vector, &desc_) == CUBLAS_STATUS_SUCCESS;
   }
-  plan->tuned_us = best;
+  bool good() const { return good_; }
+  bool run(int i) const {
+    const float alpha = 1.0f;
+    return results_[i].state == CUBLAS_STATUS_SUCCESS &&
+           dev_.lt->matmul(static_cast<cublasLtHandle_t>(dev_.lt_handle), &desc_, &alpha, t_.b, &plan_.a, t_.a,
+                           &plan_.b, &beta_, t_.d, &plan_.d, t_.d, &plan_.d, &results_[i].algo, t_.workspace,
+                           kLtWorkspace, t_.stream) == CUBLAS_STATUS_SUCCESS;
+  }
+  bool finish() const {
+    const bool good = cudaStreamSynchronize(t_.stream) == cudaSuccess;
+    if (!good) (void)cudaGetLastError();
+    return good;
+  }
+  // Microseconds a call over about `us` microseconds, at least two calls; 0 = it does not run.
+  float time(int i, float us) const {
+    if (!run(i) || !finish()) return 0.0f;
+    const float once = replay(i, 1, 2);
+    if (!(once > 0.0f)) return 0.0f;
+    const int calls = std::max(2, std::min(4000, static_cast<int>(us / once))), inner = std::min(calls, 50);
+    return replay(i, inner, (calls + inner - 1) / inner);
+  }
+
+ private:
+  float replay(int i, int calls, int launches) const {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    if (cudaStreamBeginCapture(t_.stream, cudaStreamCaptureModeThreadLocal)) return (void)cudaGetLastError(), 0.0f;
+    bool good = true;
+    for (int c = 0; good && c < calls; ++c) good = run(i);
+    good = !cudaStreamEndCapture(t_.stream, &graph) && good && !cudaGraphInstantiate(&exec, graph, 0);
+    good = good && !cudaGraphLaunch(exec, t_.stream) && !cudaEventRecord(t_.begin, t_.stream);
+    for (int l = 0; good && l < launches; ++l) good = !cudaGraphLaunch(exec, t_.stream);
+    float ms = 0.0f;
+    good = good && !cudaEventRecord(t_.end, t_.stream) && !cudaEventSynchronize(t_.end) &&
+           !cudaEventElapsedTime(&ms, t_.begin, t_.end);
+    if (exec) (void)cudaGraphExecDestroy(exec);
+    if (graph) (void)cudaGraphDestroy(graph);
+    if (!good) (void)cudaGetLastError();
+    return good ? ms * 1000.0f / static_cast<float>(calls * launches) : 0.0f;
+  }
+
+  const Device &dev_;
+  const LtPlan &plan_;
+  const cublasLtMatmulHeuristicResult_t *results_;
+  const float beta_;
+  Scratch t_;
+  mutable cublasLtMatmulDescOpaque_t desc_;  // as the plans' layouts: not const in its interface
+  bool good_ = false;
+};
+
+// The shortest: all once, then those within 8 % of the best by turns, since clocks and temperature drift.
+void tune(const Trial &trial, int found, LtPlan *plan) {
+  constexpr int kFinalists = 6, kRounds = 7;
+  std::vector<std::pair<float, int>> times;
+  (void)trial.time(0, 10000.0f);  // warm
+  for (int i = 0; i < found; ++i)
+    if (const float us = trial.time(i, 1000.0f); us > 0.0f) times.emplace_back(us, i);
+  if (times.empty()) return;
+  std::sort(times.begin(), times.end());
+  size_t finalists = 1;
+  while (finalists < times.size() && finalists < kFinalists && times[finalists].first < times[0].first * 1.08f)
+    ++finalists;
+  times.resize(finalists);
+  if (finalists > 1) {
+    std::vector<std::vector<float>> rounds(finalists);
+    for (int r = 0; r < kRounds; ++r)
+      for (size_t f = 0; f < finalists; ++f) rounds[f].push_back(trial.time(times[f].second, 2000.0f));
+    for (size_t f = 0; f < finalists; ++f) {
+      std::nth_element(rounds[f].begin(), rounds[f].begin() + kRounds / 2, rounds[f].end());
+      times[f].first = rounds[f][kRounds / 2];
+    }
+    std::sort(times.begin(), times.end());
+  }
+  plan->chosen = times[0].second;
+  plan->tuned_us = times[0].first;
+}
+
+int32_t config(const LtApi &lt, const cublasLtMatmulAlgo_t &algo, cublasLtMatmulAlgoConfigAttributes_t what) {
+  uint32_t value = 0;
+  uint16_t half = 0;
+  size_t written = 0;
+  if (what == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID || what == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID)
+    return lt.algo_get(&algo, what, &half, sizeof half, &written) == CUBLAS_STATUS_SUCCESS ? half : -1;
+  return lt.algo_get(&algo, what, &value, sizeof value, &written) == CUBLAS_STATUS_SUCCESS ? static_cast<int32_t>(value)
+                                                                                           : -1;
+}
+
+static_assert(kTile176x128 == CUBLASLT_MATMUL_TILE_176x128, "as in cuBLASLt");
+
+int32_t choice(const Device &dev, const PlanKey &k, const cublasLtMatmulHeuristicResult_t *results, int found) {
+  Candidate candidates[kConsidered];
+  const int count = std::min(found, kConsidered);
+  for (int i = 0; i < count; ++i) {
+    const cublasLtMatmulAlgo_t &algo = results[i].algo;
+    candidates[i] = {
+        results[i].state == CUBLAS_STATUS_SUCCESS ? config(*dev.lt, algo, CUBLASLT_ALGO_CONFIG_TILE_ID) : -1,
+        config(*dev.lt, algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM), results[i].wavesCount};
+  }
+  return untuned_choice(k, dev.capability, candidates, count);
+}
+
+std::string describe(const LtApi &lt, const PlanKey &k, const LtPlan &p) {
+  char text[320];
+  snprintf(
+      text, sizeof text,
+      "cuda: plan %lldx%lldx%lld types %d %d -> %d scales %d %d%s%s: candidate %d of %d, algorithm %d tile %d stages "
+      "%d cluster %d split %d reduction %d workspace %llu, %.1f us",
+      static_cast<long long>(k.m), static_cast<long long>(k.n), static_cast<long long>(k.k), k.a_dtype, k.b_dtype,
+      k.d_dtype, k.a_mode, k.b_mode, k.accumulate ? " +=" : "", k.fast ? " fast" : "", p.chosen, p.candidates,
+      config(lt, p.algo, CUBLASLT_ALGO_CONFIG_ID), config(lt, p.algo, CUBLASLT_ALGO_CONFIG_TILE_ID),
+      config(lt, p.algo, CUBLASLT_ALGO_CONFIG_STAGES_ID), config(lt, p.algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID),
+      config(lt, p.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM), config(lt, p.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
+      static_cast<unsigned long long>(p.workspace), static_cast<double>(p.tuned_us));
+  return text;
 }
 
 }  // namespace
@@ -190,10 +276,17 @@ const LtPlan *PlanCache::get(const Device &dev, const PlanKey &key, bool times) 
   plan->status = ask(dev, key, plan.get(), results, &found);
   if (plan->status == CUBLAS_STATUS_SUCCESS) {
     plan->candidates = found;
-    plan->algo = results[0].algo;  // cuBLASLt's own order: the same for the same library, device and shape
-    plan->workspace = results[0].workspaceSize;
-    // without FP8_CONTEXT_TUNE the first one runs all the same: its kernel is then loaded before any capture
-    if (times) tune(dev, key, plan.get(), results, dev.config.flags & FP8_CONTEXT_TUNE ? found : 1);
+    plan->chosen = choice(dev, key, results, found);  // the same for the same library, device and shape
+    if (times) {
+      const Trial trial(dev, key, *plan, results);
+      if (trial.good() && (dev.config.flags & FP8_CONTEXT_TUNE) && found > 1) tune(trial, found, plan.get());
+      // without FP8_CONTEXT_TUNE it runs all the same: its kernel is then loaded before any capture
+      else if (trial.good() && trial.run(plan->chosen))
+        trial.finish();
+    }
+    plan->algo = results[plan->chosen].algo;
+    plan->workspace = results[plan->chosen].workspaceSize;
+    if (dev.host->verbose) dev.host->verbose(describe(*dev.lt, key, *plan).c_str());
   }
   std::unique_lock<std::shared_mutex> lock(mutex_);
   return plans_.emplace(key, std::move(plan)).first->second.get();  // a racing thread's plan stays
@@ -206,14 +299,16 @@ uint64_t PlanCache::size() const {
 
 std::string PlanCache::explain() const {
   std::shared_lock<std::shared_mutex> lock(mutex_);
-  uint64_t refused = 0, tuned = 0;
+  uint64_t refused = 0, tuned = 0, chosen = 0;
   for (const auto &entry : plans_) {
     refused += entry.second->status != CUBLAS_STATUS_SUCCESS;
-    tuned += entry.second->chosen > 0;
+    tuned += entry.second->chosen > 0 && entry.second->tuned_us > 0.0f;
+    chosen += entry.second->chosen > 0 && !(entry.second->tuned_us > 0.0f);
   }
   return "gemm plans: " + std::to_string(plans_.size()) +
          ", refused by cuBLASLt (then padded): " + std::to_string(refused) +
-         ", where timing chose another than the first: " + std::to_string(tuned) + "\n";
+         ", where timing chose another than the first: " + std::to_string(tuned) +
+         ", where its tile did: " + std::to_string(chosen) + "\n";
 }
 
 }  // namespace fp8::cuda
