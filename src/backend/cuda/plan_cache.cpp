@@ -2,6 +2,7 @@
 #include "plan_cache.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 #include <vector>
@@ -159,11 +160,10 @@ class Trial {
     if (!good) (void)cudaGetLastError();
     return good;
   }
-  // Microseconds a call over about `us` microseconds, at least two calls; 0 = it does not run.
-  float time(int i, float us) const {
-    if (!run(i) || !finish()) return 0.0f;
-    const float once = replay(i, 1, 2);
-    if (!(once > 0.0f)) return 0.0f;
+  // Microseconds a call, of the second and third; 0 = it does not run.
+  float first(int i) const { return run(i) && finish() ? replay(i, 1, 2) : 0.0f; }
+  // The same over about `us` microseconds of calls that take `once`, at least two.
+  float time(int i, float once, float us) const {
     const int calls = std::max(2, std::min(4000, static_cast<int>(us / once))), inner = std::min(calls, 50);
     return replay(i, inner, (calls + inner - 1) / inner);
   }
@@ -198,11 +198,17 @@ class Trial {
 
 // The shortest: all once, then those within 8 % of the best by turns, since clocks and temperature drift.
 void tune(const Trial &trial, int found, LtPlan *plan) {
-  constexpr int kFinalists = 6, kRounds = 7;
+  constexpr int kFinalists = 6, kRounds = 5;
   std::vector<std::pair<float, int>> times;
-  (void)trial.time(0, 10000.0f);  // warm
-  for (int i = 0; i < found; ++i)
-    if (const float us = trial.time(i, 1000.0f); us > 0.0f) times.emplace_back(us, i);
+  float best = 0.0f;
+  if (const float once = trial.first(0); once > 0.0f) (void)trial.time(0, once, 10000.0f);  // warm
+  for (int i = 0; i < found; ++i) {
+    float us = trial.first(i);
+    if (us > 0.0f && us < 500.0f && !(best > 0.0f && us > 1.5f * best)) us = trial.time(i, us, 1000.0f);
+    if (!(us > 0.0f)) continue;
+    times.emplace_back(us, i);
+    best = best > 0.0f ? std::min(best, us) : us;
+  }
   if (times.empty()) return;
   std::sort(times.begin(), times.end());
   size_t finalists = 1;
@@ -212,7 +218,10 @@ void tune(const Trial &trial, int found, LtPlan *plan) {
   if (finalists > 1) {
     std::vector<std::vector<float>> rounds(finalists);
     for (int r = 0; r < kRounds; ++r)
-      for (size_t f = 0; f < finalists; ++f) rounds[f].push_back(trial.time(times[f].second, 2000.0f));
+      for (size_t f = 0; f < finalists; ++f) {
+        const float us = trial.time(times[f].second, times[f].first, 2000.0f);
+        rounds[f].push_back(us > 0.0f ? us : HUGE_VALF);
+      }
     for (size_t f = 0; f < finalists; ++f) {
       std::nth_element(rounds[f].begin(), rounds[f].begin() + kRounds / 2, rounds[f].end());
       times[f].first = rounds[f][kRounds / 2];

@@ -19,7 +19,8 @@ struct Layer {
   std::unique_ptr<gpu::Quantized> qw, saved;
   bool plain;
 
-  Layer(const fp8_context *context, int32_t preset, int64_t rows, int64_t in, int64_t out)
+  // Without prepare the first calls plan, and tune, what they use alone.
+  Layer(const fp8_context *context, int32_t preset, int64_t rows, int64_t in, int64_t out, bool prepare = true)
       : c(context),
         r(gpu::recipe(preset)),
         rows(rows),
@@ -41,7 +42,7 @@ struct Layer {
     workspace = gpu::Memory(bytes);
     qw = std::make_unique<gpu::Quantized>(c, r, FP8_ROLE_WEIGHT, out, in, FP8_SIDE_BOTH);
     saved = std::make_unique<gpu::Quantized>(c, r, FP8_ROLE_ACTIVATION, rows, in, FP8_SIDE_COL);
-    GPU_CHECK(fp8_linear_prepare(l, rows, 0));
+    if (prepare) GPU_CHECK(fp8_linear_prepare(l, rows, 0));
   }
   ~Layer() {
     fp8_linear_destroy(l);
@@ -115,10 +116,10 @@ int main(int argc, char **argv) {
         "speed-up |\n|---|---|---:|---:|---:|\n",
         static_cast<long long>(rows), tuned ? "FP8_CONTEXT_TUNE" : "plans by heuristic");
     for (const auto &shape : shapes) {
-      Layer none(context, FP8_PRESET_NONE, rows, shape[0], shape[1]);
+      Layer none(context, FP8_PRESET_NONE, rows, shape[0], shape[1], !tuned);
       for (const Preset &p : presets) {
         if (!o.only.empty() && o.only != p.name) continue;
-        Layer layer(context, p.preset, rows, shape[0], shape[1]);
+        Layer layer(context, p.preset, rows, shape[0], shape[1], !tuned);
         const auto times =
             gpu::by_turns(timer, std::max(3, o.rounds - 2), o.round_ms * 6000,
                           {[&](int) { layer.step(timer.stream); }, [&](int) { none.step(timer.stream); }});
