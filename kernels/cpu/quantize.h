@@ -23,7 +23,7 @@ struct SideRun {
   bool along_rows() const { return !is_col || num::symmetric(scaling); }  // multipliers are looked up by row
 };
 
-// Scratch of one thread, on the stack.
+// Scratch of one thread, on the stack: 400 KB.
 constexpr int64_t kLines = kWideElements / 32 + kTile;  // scales of a tile, at most
 struct Lines {
   alignas(64) float amax[kLines];

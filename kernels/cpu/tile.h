@@ -54,6 +54,6 @@ const TileOps *plain_ops();  // no SIMD: the definition
 constexpr int64_t kStreamFrom = int64_t{1} << 25;  // bytes of a call's outputs beyond which they don't stay in caches
 constexpr int64_t kTile = 128;                     // rows and columns of the square tile
 constexpr int64_t kTileElements = kTile * kTile;   // of any tile of F32
-constexpr int64_t kWideElements = 2 * kTileElements;  // of any tile
+constexpr int64_t kWideElements = 4 * kTileElements;  // of any tile
 
 }  // namespace fp8::cpu
