@@ -53,33 +53,21 @@ const TileOps *Table() {
 }  // namespace HWY_NAMESPACE
 }  // namespace fp8::cpu
 HWY_AFTER_NAMESPACE();
+#else
+namespace fp8::cpu {
+namespace HWY_NAMESPACE {
+const TileOps *Table() { return plain_ops(); }
+}  // namespace HWY_NAMESPACE
+}  // namespace fp8::cpu
 #endif
 
 #if HWY_ONCE
+#include "cpu/simd_choose.h"
+
 namespace fp8::cpu {
 
-const TileOps &tile_ops() {
-  switch (simd()) {
-#if HWY_TARGETS & HWY_AVX3
-    case Simd::kAvx512:
-      return *N_AVX3::Table();
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    case Simd::kAvx2:
-      return *N_AVX2::Table();
-#endif
-#if HWY_TARGETS & HWY_SSE4
-    case Simd::kSse4:
-      return *N_SSE4::Table();
-#endif
-    default:
-#if HWY_STATIC_TARGET == HWY_SCALAR || HWY_STATIC_TARGET == HWY_EMU128
-      return *plain_ops();
-#else
-      return *HWY_STATIC_DISPATCH(Table)();
-#endif
-  }
-}
+static decltype(&plain_ops) table() { FP8_SIMD_CHOOSE(Table); }
+const TileOps &tile_ops() { return *table()(); }
 
 }  // namespace fp8::cpu
 #endif
