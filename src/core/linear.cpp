@@ -99,9 +99,9 @@ void plain_operand(fp8_qtensor &q, int32_t side, const fp8_tensor &t, const char
   (side == FP8_SIDE_ROW ? q.row : q.col).dtype = target;
 }
 
-void add_quantize(LinearPlan &plan, QuantizePlan &&quantize) {
+void add_quantize(LinearPlan &plan, const QuantizePlan &quantize) {
   plan.scratch = std::max(plan.scratch, quantize.workspace);
-  plan.quantize[plan.quantize_count++] = std::move(quantize);
+  plan.quantize[plan.quantize_count++] = quantize;
 }
 
 void add_gemm(const fp8_linear &l, LinearPlan &plan, const ops::Gemm &op) {

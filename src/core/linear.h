@@ -65,7 +65,7 @@ ops::Side weight_side(const fp8_linear &l, const fp8_qtensor &w, int32_t side, b
 // the workspace.
 void plain_operand(fp8_qtensor &q, int32_t side, const fp8_tensor &t, const char *name, int32_t target,
                    const char *partner);
-void add_quantize(LinearPlan &plan, QuantizePlan &&quantize);
+void add_quantize(LinearPlan &plan, const QuantizePlan &quantize);
 void add_gemm(const fp8_linear &l, LinearPlan &plan, const ops::Gemm &op);
 uint32_t gemm_flags(const fp8_linear &l, int32_t gemm, bool accumulate);
 
