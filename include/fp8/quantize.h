@@ -31,7 +31,8 @@ typedef struct fp8_quantize_args {
   fp8_tensor *amax_col; /**< F32, shape of col_scale, likewise; NULL where both sides have the same scales (TENSOR and
                              2D kinds), amax then serves both */
   fp8_tensor *stats;    /**< optional U64[8], added to: count, nan, inf, nonzero, underflow, saturated, 0, 0; of the
-                             row side, else of the column side. U64[2, 8] = row and column */
+                             row side, else of the column side. U64[2, 8] = row and column. A side that is not
+                             quantized (UNQUANTIZED, COPY) adds nothing: U64[8] is then of the other one */
   fp8_tensor *state;    /**< delayed scaling: the caller's history and scale */
   fp8_tensor *dbias;    /**< optional F32[cols]: column sums of x in FP32, in a fixed order */
   const fp8_buffer *workspace; /**< fp8_quantize_workspace() bytes; NULL = from the context's allocator, counted */

@@ -63,7 +63,9 @@ constexpr Preset kPresets[] = {
      kAll,
      FP8_NO_GEMM},
 };
-constexpr const char *kRoleName[] = {"activation", "weight", "gradient"};
+// A refusal says what a text would say, x=e4m3/1x128, and the config's fields beside it.
+constexpr const char *kRoleName[] = {"x", "w", "dy"};
+constexpr const char *kFieldName[] = {"activation", "weight", "gradient"};
 
 const Preset &preset_of(int32_t preset) {
   for (const Preset &p : kPresets)
@@ -84,21 +86,25 @@ uint32_t gemm_bits(uint32_t given, uint32_t preset, const char *name) {
 
 void check_role(const fp8_recipe_config &c, int role, int32_t dtype, int32_t scaling) {
   if (scaling < FP8_SCALING_UNQUANTIZED || scaling > FP8_SCALING_32X32)
-    fail(FP8_ERR_ARGUMENT, "config.%s_scaling is %d, not a scaling of a recipe", kRoleName[role], scaling);
+    fail(FP8_ERR_ARGUMENT, "config.%s_scaling is %d, not a scaling of a recipe", kFieldName[role], scaling);
   if (!is_quantized(scaling)) {
     if (dtype != FP8_DTYPE_BF16 && dtype != FP8_DTYPE_F16)
-      fail(FP8_ERR_UNSUPPORTED, "config.%s_dtype is %s, an unquantized role is BF16 or F16", kRoleName[role],
-           dtype_name(dtype));
+      fail(FP8_ERR_UNSUPPORTED, "%s=%s (config.%s_dtype, _scaling): an unquantized role is bf16 or f16, as %s=bf16/%s",
+           kRoleName[role], role_text(dtype, scaling).c_str(), kFieldName[role], kRoleName[role],
+           scaling_name(scaling));
     return;
   }
   if (!is_fp8(dtype))
-    fail(FP8_ERR_UNSUPPORTED, "config.%s_dtype is %s, a quantized role is E4M3 or E5M2", kRoleName[role],
-         dtype_name(dtype));
+    fail(FP8_ERR_UNSUPPORTED,
+         "%s=%s (config.%s_dtype, _scaling): a quantized role is e4m3 or e5m2; one that is not quantized is "
+         "%s=bf16/unquantized",
+         kRoleName[role], role_text(dtype, scaling).c_str(), kFieldName[role], kRoleName[role]);
   const bool e8m0 = c.scale_rule == FP8_SCALE_E8M0 || c.scale_rule == FP8_SCALE_E8M0_FLOOR;
   if (is_mx(scaling) != e8m0)
     fail(FP8_ERR_UNSUPPORTED,
-         "config.%s_scaling is %s with scale_rule %d: 1x32 and 32x32 take E8M0 rules, the others FP32 or POW2",
-         kRoleName[role], scaling_name(scaling), c.scale_rule);
+         "%s=%s with scale=%s (config.%s_scaling, scale_rule): 1x32 and 32x32 take scale=e8m0 or e8m0_floor, the "
+         "others fp32 or pow2",
+         kRoleName[role], role_text(dtype, scaling).c_str(), rule_text(c.scale_rule), kFieldName[role]);
 }
 
 void check_pairs(const fp8_recipe_config &c) {
@@ -112,14 +118,18 @@ void check_pairs(const fp8_recipe_config &c) {
   for (const auto &g : gemms) {
     if (!(c.coverage & g.gemm)) continue;
     if (!legal_pair(scaling[g.a], scaling[g.b]))
-      fail(FP8_ERR_UNSUPPORTED, "%s would multiply %s (%s) by %s (%s), which is not a legal pair of scalings", g.name,
-           kRoleName[g.a], scaling_name(scaling[g.a]), kRoleName[g.b], scaling_name(scaling[g.b]));
+      fail(FP8_ERR_UNSUPPORTED,
+           "%s would multiply %s (%s) by %s (%s), which is not a legal pair of scalings; legal are tensor by tensor, "
+           "row by row, 1x128 by 1x128 or 128x128, 1x32 by 1x32 or 32x32. A GEMM that the coverage leaves out runs in "
+           "BF16",
+           g.name, kRoleName[g.a], scaling_name(scaling[g.a]), kRoleName[g.b], scaling_name(scaling[g.b]));
     if (dtype[g.a] == FP8_DTYPE_E5M2 && dtype[g.b] == FP8_DTYPE_E5M2)
       fail(FP8_ERR_UNSUPPORTED, "%s would multiply E5M2 by E5M2 (%s by %s), which no FP8 GEMM offers", g.name,
            kRoleName[g.a], kRoleName[g.b]);
     if ((c.fast_accumulation & g.gemm) && (is_block(scaling[g.a]) || is_mx(scaling[g.a])))
       fail(FP8_ERR_UNSUPPORTED,
-           "config.fast_accumulation covers %s, which has block scales: they need promoted accumulation", g.name);
+           "fast=%s (config.fast_accumulation): its operands have block scales, which need promoted accumulation",
+           g.name);
   }
 }
 
@@ -127,8 +137,8 @@ fp8_recipe_config resolve(fp8_recipe_config c) {
   const Preset &p = preset_of(c.preset);
   if (c.preset == FP8_PRESET_TENSOR_DELAYED)
     fail(FP8_ERR_UNSUPPORTED,
-         "config.preset is FP8_PRESET_TENSOR_DELAYED: scales from a history of amaxes are not offered yet; "
-         "FP8_PRESET_TENSOR takes the scale from the tensor in hand");
+         "preset tensor_delayed (FP8_PRESET_TENSOR_DELAYED): scales from a history of amaxes are not offered yet; "
+         "tensor (FP8_PRESET_TENSOR) takes the scale from the tensor in hand");
   int32_t *dtype[] = {&c.activation_dtype, &c.weight_dtype, &c.gradient_dtype};
   int32_t *scaling[] = {&c.activation_scaling, &c.weight_scaling, &c.gradient_scaling};
   for (int role = 0; role < 3; ++role) {
@@ -141,7 +151,7 @@ fp8_recipe_config resolve(fp8_recipe_config c) {
   c.coverage = gemm_bits(c.coverage, p.coverage, "coverage");
   c.fast_accumulation = gemm_bits(c.fast_accumulation, p.fast, "fast_accumulation");
   if (!(c.amax_floor >= 0) || std::isinf(c.amax_floor))
-    fail(FP8_ERR_ARGUMENT, "config.amax_floor is %g, must be finite and >= 0", double(c.amax_floor));
+    fail(FP8_ERR_ARGUMENT, "amax_floor=%g (config.amax_floor): must be finite and >= 0", double(c.amax_floor));
   if (c.history || c.margin)
     fail(FP8_ERR_ARGUMENT, "config.%s is %d, it belongs to delayed scaling", c.history ? "history" : "margin",
          c.history ? c.history : c.margin);

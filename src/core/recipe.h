@@ -15,6 +15,8 @@ namespace fp8 {
 fp8_recipe *create_recipe(const fp8_recipe_config &config);  // resolves; throws UNSUPPORTED outside the closed list
 fp8_recipe *parse_recipe(const char *text);
 std::string recipe_text(const fp8_recipe &r);
+std::string role_text(int32_t dtype, int32_t scaling);  // "e4m3/1x128"
+const char *rule_text(int32_t rule);                    // "pow2"
 
 fp8_recipe_config preset_config(int32_t preset);
 bool legal_pair(int32_t a, int32_t b);  // of two quantized scalings, either order: the closed list

@@ -147,22 +147,27 @@ void parse_field(fp8_recipe_config &c, const std::string &key, const std::string
   } else if (key == "master") {
     c.master_rounding = value_of(kMasters, value, "master");
   } else {
-    fail(FP8_ERR_ARGUMENT, "text has unknown field \"%s\"", key.c_str());
+    fail(FP8_ERR_ARGUMENT,
+         "text has unknown field \"%s\", known are x, w, dy, format, scale, coverage, fast, amax_floor, master",
+         key.c_str());
   }
 }
 
 }  // namespace
 
+std::string role_text(int32_t dtype, int32_t scaling) {
+  return std::string(name_of(kDtypes, dtype)) + "/" + name_of(kScalings, scaling);
+}
+
+const char *rule_text(int32_t rule) { return name_of(kRules, rule); }
+
 std::string recipe_text(const fp8_recipe &r) {
   const fp8_recipe_config &c = r.config;
-  auto role = [](int32_t dtype, int32_t scaling) {
-    return std::string(name_of(kDtypes, dtype)) + "/" + name_of(kScalings, scaling);
-  };
   std::string text = std::string("fp8-1;preset=") + name_of(kPresets, c.preset);
-  text += ";x=" + role(c.activation_dtype, c.activation_scaling);
-  text += ";w=" + role(c.weight_dtype, c.weight_scaling);
-  text += ";dy=" + role(c.gradient_dtype, c.gradient_scaling);
-  text += std::string(";scale=") + name_of(kRules, c.scale_rule);
+  text += ";x=" + role_text(c.activation_dtype, c.activation_scaling);
+  text += ";w=" + role_text(c.weight_dtype, c.weight_scaling);
+  text += ";dy=" + role_text(c.gradient_dtype, c.gradient_scaling);
+  text += std::string(";scale=") + rule_text(c.scale_rule);
   text += ";coverage=" + gemm_list(c.coverage) + ";fast=" + gemm_list(c.fast_accumulation);
   text += ";amax_floor=" + hex_number(c.amax_floor);  // hexadecimal: round trips
   return text + ";master=" + name_of(kMasters, c.master_rounding);

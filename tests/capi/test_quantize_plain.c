@@ -179,6 +179,35 @@ static void test_empty(void **state) {
     }
 }
 
+/* Sides that are not quantized count nothing: U64[8] is then of the other one. */
+static void test_stats_of_plain_sides(void **state) {
+  static const char *const texts[] = {"none", "block;coverage=wgrad", "block"}; /* x: neither, column side, both */
+  int t;
+  (void)state;
+  for (t = 0; t < 3; ++t) {
+    fp8_recipe *r;
+    fp8_tensor x = tensor2(FP8_DTYPE_BF16, 3, 5), stats = tensor1(FP8_DTYPE_U64, 8);
+    uint64_t h[8] = {100, 100, 100, 100, 100, 100, 100, 100};
+    uint16_t values[15];
+    fp8_qtensor q;
+    fp8_quantize_args a;
+    int i;
+    for (i = 0; i < 15; ++i) values[i] = 0x3f80;
+    OK(fp8_recipe_from_string(texts[t], &r));
+    q = describe(r, FP8_ROLE_ACTIVATION, 3, 5, FP8_SIDE_BOTH);
+    place(&q, FP8_SIDE_BOTH);
+    upload(x.data, values, sizeof values);
+    upload(stats.data, h, sizeof h);
+    FP8_INIT(&a);
+    a.x = &x, a.q = &q, a.role = FP8_ROLE_ACTIVATION, a.stats = &stats;
+    OK(fp8_quantize(g_context, r, &a, NULL));
+    download(h, stats.data, sizeof h);
+    for (i = 0; i < 8; ++i) assert_int_equal(h[i], t && (i == 0 || i == 3) ? 115 : 100);
+    fp8_recipe_destroy(r);
+    free_all(NULL);
+  }
+}
+
 /* The query reads no data; that many bytes at any address are enough; fewer are refused; NO_ALLOC wants them. */
 static void test_workspace(void **state) {
   static const int32_t presets[] = {FP8_PRESET_TENSOR, FP8_PRESET_ROW, FP8_PRESET_BLOCK, FP8_PRESET_MX,
@@ -220,9 +249,12 @@ static void test_workspace(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_teardown(test_views, free_all),           cmocka_unit_test_teardown(test_copies, free_all),
-      cmocka_unit_test_teardown(test_master_rounding, free_all), cmocka_unit_test_teardown(test_empty, free_all),
+      cmocka_unit_test_teardown(test_views, free_all),
+      cmocka_unit_test_teardown(test_copies, free_all),
+      cmocka_unit_test_teardown(test_master_rounding, free_all),
+      cmocka_unit_test_teardown(test_empty, free_all),
       cmocka_unit_test_teardown(test_workspace, free_all),
+      cmocka_unit_test_teardown(test_stats_of_plain_sides, free_all),
   };
   return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

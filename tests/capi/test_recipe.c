@@ -183,6 +183,8 @@ static void names_of_other_projects(void **state) {
       {"delayed", 0, FP8_ERR_UNSUPPORTED},
       {"DelayedScaling", 0, FP8_ERR_UNSUPPORTED},
       {"bf16", FP8_PRESET_NONE, FP8_OK},
+      {"none;scale=none", FP8_PRESET_NONE, FP8_OK},
+      {"current", FP8_PRESET_TENSOR, FP8_OK},
       {"blockwise;scale=fp32", FP8_PRESET_BLOCK, FP8_OK},
       {"tensorwise;format=e4m3", FP8_PRESET_TENSOR, FP8_OK},
       {"fp8-2;preset=block", 0, FP8_ERR_UNSUPPORTED},
@@ -207,6 +209,38 @@ static void names_of_other_projects(void **state) {
     if (strstr(rows[i].text, "format=e4m3")) assert_int_equal(r.gradient_dtype, FP8_DTYPE_E4M3);
     fp8_recipe_destroy(recipe);
   }
+}
+
+/* Refusals speak the text's names, and the fields' beside them. */
+static void refusals_say_what_a_text_says(void **state) {
+  (void)state;
+  const struct {
+    const char *text, *says;
+  } rows[] = {
+      {"block;scale=e8m0", "x=e4m3/1x128 with scale=e8m0 (config.activation_scaling, scale_rule)"},
+      {"mx;scale=pow2", "1x32 and 32x32 take scale=e8m0 or e8m0_floor"},
+      {"block;w=bf16", "w=bf16/128x128 (config.weight_dtype, _scaling)"},
+      {"block;w=bf16", "is w=bf16/unquantized"},
+      {"block;dy=e4m3/unquantized", "dy=e4m3/unquantized (config.gradient_dtype, _scaling)"},
+      {"block;w=bf16/unquantized", "fprop would multiply x (1x128) by w (unquantized)"},
+      {"block;x=e4m3/128x128", "x (128x128) by w (128x128), which is not a legal pair"},
+      {"tensor;x=e5m2", "wgrad would multiply E5M2 by E5M2 (dy by x)"},
+      {"mx;fast=dgrad", "fast=dgrad (config.fast_accumulation)"},
+      {"tensor;amax_floor=-1", "amax_floor=-1 (config.amax_floor)"},
+      {"delayed", "preset tensor_delayed (FP8_PRESET_TENSOR_DELAYED)"},
+      {"block;colour=red", "unknown field \"colour\", known are x, w, dy, format"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    fp8_recipe *recipe = NULL;
+    fp8_error error;
+    assert_int_not_equal(fp8_recipe_from_string(rows[i].text, &recipe), FP8_OK);
+    FP8_INIT(&error);
+    fp8_last_error(&error);
+    if (!strstr(error.message, rows[i].says)) fail_msg("%s: %s", rows[i].text, error.message);
+  }
+  fp8_recipe *recipe = NULL; /* what the hint and docs/recipes.md offer */
+  assert_int_equal(fp8_recipe_from_string("block;w=bf16/unquantized;coverage=wgrad", &recipe), FP8_OK);
+  fp8_recipe_destroy(recipe);
 }
 
 static fp8_qtensor described(const char *text, int32_t role, int64_t rows, int64_t cols, uint32_t sides) {
@@ -290,7 +324,7 @@ int main(void) {
       cmocka_unit_test(presets_resolve),         cmocka_unit_test(refusals),
       cmocka_unit_test(text_round_trips),        cmocka_unit_test(text_ignores_the_locale),
       cmocka_unit_test(names_of_other_projects), cmocka_unit_test(describes_the_normative_table),
-      cmocka_unit_test(describe_refuses),
+      cmocka_unit_test(describe_refuses),        cmocka_unit_test(refusals_say_what_a_text_says),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -574,7 +574,8 @@ pub struct fp8_quantize_args {
     /// 2D kinds), amax then serves both
     pub amax_col: *mut fp8_tensor,
     /// optional U64\[8\], added to: count, nan, inf, nonzero, underflow, saturated, 0, 0; of the
-    /// row side, else of the column side. U64\[2, 8\] = row and column
+    /// row side, else of the column side. U64\[2, 8\] = row and column. A side that is not
+    /// quantized (UNQUANTIZED, COPY) adds nothing: U64\[8\] is then of the other one
     pub stats: *mut fp8_tensor,
     /// delayed scaling: the caller's history and scale
     pub state: *mut fp8_tensor,
@@ -1057,8 +1058,11 @@ extern "C" {
         bytes: u64,
         needed: *mut u64,
     ) -> fp8_status;
-    /// Makes a recipe from its text: the canonical form, a preset's name, or a name that Megatron and Transformer Engine
-    /// users know (tensorwise, delayed, blockwise, mxfp8). \[pure\]
+    /// Makes a recipe from its text: the canonical form, or a preset's name and fields that change it, as
+    /// "block;scale=fp32" (all fields: recipes). Names, in any case: none, tensor, tensor_delayed, row, block, mx,
+    /// mx_w2d; bf16 for none; and what users of Megatron-Core, Transformer Engine and torchao know: tensorwise, current,
+    /// Float8CurrentScaling, delayed, DelayedScaling, rowwise, blockwise, Float8BlockScaling, mxfp8, MXFP8BlockScaling.
+    /// \[pure\]
     /// * `text`: the text
     /// * `recipe`: to be destroyed by fp8_recipe_destroy()
     /// Returns FP8_OK; FP8_ERR_ARGUMENT with the place in the text; FP8_ERR_UNSUPPORTED as fp8_recipe_create()
