@@ -51,6 +51,10 @@ MUTANTS = [
      "*finite = false;\n    if (v > most) most = v;"),
     ("SIMD: an infinite element counts as tame", AMAX, "if (v >= kInfBits<T>) *finite = false;", "if (v > kInfBits<T>) *finite = false;"),
     ("SIMD: FP32 stores keep a NaN's payload", LANES, "v = {Canonical(v.even), Canonical(v.odd)};", ""),
+    ("SIMD: the narrow cast rounds half away from zero", LANES, "return hn::ShiftRight<drop>(hn::Add(u, odd));",
+     "(void)odd;\n  return hn::ShiftRight<drop>(hn::Add(u, hn::Set(d, 1)));"),
+    ("SIMD: the narrow cast takes subnormal codes too", LANES,
+     "if (HWY_UNLIKELY(!hn::AllTrue(du, hn::Eq(hn::Max(nearest, most), nearest)))) return false;", "(void)nearest, (void)most;"),
     ("SIMD: BF16 stores truncate", LANES, "kScale == ScaleIs::kExact ? Bits(v.odd) : RoundBf16(v.odd)", "Bits(v.odd)"),
     # blocks
     ("1x128 tiles are 64 wide", BLOCK, "return scaling == k1x128 || scaling == k128x128 ? 128", "return scaling == k1x128 ? 64 : scaling == k128x128 ? 128"),
@@ -68,6 +72,8 @@ MUTANTS = [
     # control word
     ("FTZ and DAZ of the caller stay on", "src/core/fpcontrol.h",
      "if ((saved_ & ~kStatus) != kDefault) _mm_setcsr(kDefault);", ""),
+    ("the caller's control word is not put back", "src/core/fpcontrol.h",
+     "if ((saved_ & ~kStatus) != kDefault) _mm_setcsr(saved_);", ""),
     # products and layers
     ("reference GEMM rounds once for all of K", REF, "for (int64_t sub = 0; sub < kc; sub += kb) {\n      const int64_t n = std::min(kb, kc - sub);",
      "for (int64_t sub = 0; sub < kc; sub += kc) {\n      const int64_t n = kc;"),
