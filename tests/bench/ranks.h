@@ -43,6 +43,17 @@ struct Memory {
   Memory &operator=(const Memory &) = delete;
 };
 
+inline fp8_tensor matrix(const Memory &m, int32_t dtype, int64_t rows, int64_t cols) {
+  fp8_tensor t{};
+  t.data = m.buffer.data;
+  t.dtype = dtype;
+  t.ndim = 2;
+  t.shape[0] = rows;
+  t.shape[1] = t.stride[0] = cols;
+  t.stride[1] = 1;
+  return t;
+}
+
 inline fp8_recipe *make_recipe(int32_t preset) {
   fp8_recipe_config config;
   FP8_INIT(&config);
@@ -168,13 +179,7 @@ struct Routing {
         host[t * k + j] = int32_t((t * 7 + t / experts + j * (experts * g_size / k)) % (experts * g_size));
     ids = new Memory(n * k * 4);
     ids->put(host.data(), n * k * 4);
-    fp8_tensor id{};
-    id.data = ids->buffer.data;
-    id.dtype = FP8_DTYPE_I32;
-    id.ndim = 2;
-    id.shape[0] = n;
-    id.shape[1] = id.stride[0] = k;
-    id.stride[1] = 1;
+    const fp8_tensor id = matrix(*ids, FP8_DTYPE_I32, n, k);
     fp8_dispatch_config config;
     FP8_INIT(&config);
     config.expert_ids = &id;
@@ -195,13 +200,7 @@ struct Routing {
     grouped = new Described(recipe, FP8_ROLE_ACTIVATION, rows, hidden, FP8_SIDE_ROW);
     x = new Memory(n * hidden * 2);
     fill(*x, n * hidden, true);
-    fp8_tensor source{};
-    source.data = x->buffer.data;
-    source.dtype = FP8_DTYPE_BF16;
-    source.ndim = 2;
-    source.shape[0] = n;
-    source.shape[1] = source.stride[0] = hidden;
-    source.stride[1] = 1;
+    const fp8_tensor source = matrix(*x, FP8_DTYPE_BF16, n, hidden);
     fp8_quantize_args args;
     FP8_INIT(&args);
     args.x = &source;
