@@ -16,6 +16,25 @@ HWY_BEFORE_NAMESPACE();
 namespace fp8::cpu {
 namespace HWY_NAMESPACE {
 
+// g(integral_constant<dtype of values>, format of codes)
+template <class G>
+HWY_INLINE void EachFormat(int32_t values, int32_t codes, G &&g) {
+  ForValues(values, [&](auto t) { ForCodes(codes, [&](auto u) { g(t, Format<decltype(u)::value>()); }); });
+}
+// g(as above, whether kTame, the magnitude that all beyond it becomes)
+template <class G>
+HWY_INLINE void EachRange(int32_t values, int32_t codes, Range range, G &&g) {
+  EachFormat(values, codes, [&](auto t, auto f) {
+    using F = decltype(f);
+    const int32_t limit = range == Range::kOverflow ? F::unsaturated : F::saturated;
+    if (range == Range::kTame) {
+      g(t, f, std::true_type(), limit);
+    } else {
+      g(t, f, std::false_type(), limit);
+    }
+  });
+}
+
 // kTame apart: with one loop for both the compiler makes constants anew in each round.
 template <int32_t T, class F, bool kPerColumn, bool kTame>
 HWY_INLINE void CastLine(const char *line, int64_t n, const float *m, int32_t limit, uint8_t *q) {
@@ -116,13 +135,8 @@ void CastRowsAs(const Tile &x, int32_t limit, int64_t seg, const float *m, uint8
 }
 
 void CastRows(const Tile &x, int32_t dtype, Range range, int64_t seg, const float *m, uint8_t *q, int64_t stride) {
-  ForValues(x.dtype, [&](auto t) {
-    ForCodes(dtype, [&](auto u) {
-      constexpr int32_t T = decltype(t)::value;
-      using F = Format<decltype(u)::value>;
-      const int32_t limit = range == Range::kOverflow ? F::unsaturated : F::saturated;
-      (range == Range::kTame ? CastRowsAs<T, F, true> : CastRowsAs<T, F, false>)(x, limit, seg, m, q, stride);
-    });
+  EachRange(x.dtype, dtype, range, [&](auto t, auto f, auto tame, int32_t limit) {
+    CastRowsAs<decltype(t)::value, decltype(f), decltype(tame)::value>(x, limit, seg, m, q, stride);
   });
 }
 
@@ -147,13 +161,8 @@ void CastColsAs(const Tile &x, int32_t limit, int64_t group, const float *m, uin
 }
 
 void CastCols(const Tile &x, int32_t dtype, Range range, int64_t group, const float *m, uint8_t *q, int64_t stride) {
-  ForValues(x.dtype, [&](auto t) {
-    ForCodes(dtype, [&](auto u) {
-      constexpr int32_t T = decltype(t)::value;
-      using F = Format<decltype(u)::value>;
-      const int32_t limit = range == Range::kOverflow ? F::unsaturated : F::saturated;
-      (range == Range::kTame ? CastColsAs<T, F, true> : CastColsAs<T, F, false>)(x, limit, group, m, q, stride);
-    });
+  EachRange(x.dtype, dtype, range, [&](auto t, auto f, auto tame, int32_t limit) {
+    CastColsAs<decltype(t)::value, decltype(f), decltype(tame)::value>(x, limit, group, m, q, stride);
   });
 }
 
@@ -183,24 +192,18 @@ HWY_INLINE void CountLine(const char *line, int64_t n, const float *m, uint64_t 
 }
 
 void CountRows(const Tile &x, int32_t dtype, int64_t seg, const float *m, uint64_t *stats) {
-  ForValues(x.dtype, [&](auto t) {
-    ForCodes(dtype, [&](auto u) {
-      constexpr int32_t T = decltype(t)::value;
-      using F = Format<decltype(u)::value>;
-      EachSegment(x.rows, x.cols, seg, m, [&](int64_t r, int64_t c, int64_t n, const float *one) {
-        CountLine<T, F, false>(Line(x, r) + c * Size<T>(), n, one, stats);
-      });
+  EachFormat(x.dtype, dtype, [&](auto t, auto f) {
+    constexpr int32_t T = decltype(t)::value;
+    EachSegment(x.rows, x.cols, seg, m, [&](int64_t r, int64_t c, int64_t n, const float *one) {
+      CountLine<T, decltype(f), false>(Line(x, r) + c * Size<T>(), n, one, stats);
     });
   });
 }
 
 void CountCols(const Tile &x, int32_t dtype, int64_t group, const float *m, uint64_t *stats) {
-  ForValues(x.dtype, [&](auto t) {
-    ForCodes(dtype, [&](auto u) {
-      using F = Format<decltype(u)::value>;
-      EachGroup(x.rows, x.cols, group, m, [&](int64_t r, const float *paired) {
-        CountLine<decltype(t)::value, F, true>(Line(x, r), x.cols, paired, stats);
-      });
+  EachFormat(x.dtype, dtype, [&](auto t, auto f) {
+    EachGroup(x.rows, x.cols, group, m, [&](int64_t r, const float *paired) {
+      CountLine<decltype(t)::value, decltype(f), true>(Line(x, r), x.cols, paired, stats);
     });
   });
 }
