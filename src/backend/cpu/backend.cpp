@@ -129,16 +129,10 @@ ops::BackendApi make_table() {
   t.stream_sync = stream_sync;
   t.stream_wait = stream_wait;
   t.stream_destroy = stream_destroy;
-  t.quantize_workspace = entry_quantize_workspace;
-  t.quantize = entry_quantize;
-  t.dequantize = entry_dequantize;
-  t.measure_workspace = entry_measure_workspace;
-  t.measure = entry_measure;
-  t.transpose = entry_transpose;
-  t.cast = entry_cast;
   t.gemm_workspace = gemm_workspace;
   t.gemm_prepare = gemm_prepare;
   t.gemm = gemm;
+  fill_quantize(t);
   fill_param(t);
   fill_route(t);
   return t;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU backend's state for one context, and the entries of its table by file.
+// The CPU backend's state for one context, and how entries of its table are made.
 #pragma once
 #include <memory>
 #include <string>
@@ -33,14 +33,23 @@ int32_t entry(void *self, Body &&body) noexcept {
   }
 }
 
-// quantize.cpp
-int32_t entry_quantize_workspace(void *self, const ops::Quantize *q, uint64_t *bytes);
-int32_t entry_quantize(void *self, const ops::Quantize *q, fp8_stream stream);
-int32_t entry_dequantize(void *self, const ops::Dequantize *q, fp8_stream stream);
-int32_t entry_measure_workspace(void *self, const ops::Measure *m, uint64_t *bytes);
-int32_t entry_measure(void *self, const ops::Measure *m, fp8_stream stream);
-// move.cpp
-int32_t entry_transpose(void *self, const ops::Transpose *t, fp8_stream stream);
-int32_t entry_cast(void *self, const ops::Cast *c, fp8_stream stream);
+// Entries of the table around a kernel.
+template <class Op, void (*launch)(const Op &, const Parallel &)>
+int32_t run(void *self, const Op *op, fp8_stream) {
+  return entry(self, [&](Backend &b) {
+    launch(*op, b.parallel());
+    b.host.count(b.config.owner, ops::Counters::kLaunches, 1);
+    return FP8_OK;
+  });
+}
+template <class Op, uint64_t (*bytes_of)(const Op &)>
+int32_t workspace(void *self, const Op *op, uint64_t *bytes) {
+  return entry(self, [&](Backend &) {
+    *bytes = bytes_of(*op);
+    return FP8_OK;
+  });
+}
+
+void fill_quantize(ops::BackendApi &t);  // quantize.cpp
 
 }  // namespace fp8::cpu

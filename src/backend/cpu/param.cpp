@@ -6,28 +6,8 @@
 
 namespace fp8::cpu {
 
-namespace {
-
-template <class Op, void (*launch)(const Op &, const Parallel &)>
-int32_t run(void *self, const Op *op, fp8_stream) {
-  return entry(self, [&](Backend &b) {
-    launch(*op, b.parallel());
-    b.host.count(b.config.owner, ops::Counters::kLaunches, 1);
-    return FP8_OK;
-  });
-}
-
-int32_t workspace(void *self, const ops::ParamList *p, uint64_t *bytes) {
-  return entry(self, [&](Backend &) {
-    *bytes = param_workspace(*p);
-    return FP8_OK;
-  });
-}
-
-}  // namespace
-
 void fill_param(ops::BackendApi &t) {
-  t.param_workspace = workspace;
+  t.param_workspace = workspace<ops::ParamList, param_workspace>;
   t.param_amax = run<ops::ParamList, param_amax>;
   t.param_cast = run<ops::ParamList, param_cast>;
   t.param_assemble = run<ops::ParamList, param_assemble>;

@@ -20,54 +20,32 @@ static_assert(num::kRuleFp32 == FP8_SCALE_FP32 && num::kRulePow2 == FP8_SCALE_PO
 
 namespace {
 
-int32_t short_workspace(const Backend &b, const char *what, uint64_t got, uint64_t need) {
-  return b.fail(FP8_ERR_ARGUMENT, format("workspace.bytes is %llu, %s needs %llu", static_cast<unsigned long long>(got),
-                                         what, static_cast<unsigned long long>(need))
-                                      .c_str());
+template <class Op, uint64_t (*bytes_of)(const Op &), void (*launch)(const Op &, const Parallel &)>
+int32_t run_within(void *self, const Op *op, fp8_stream stream, const char *what) {
+  return entry(self, [&](Backend &b) -> int32_t {
+    const uint64_t got = op->workspace_bytes, need = bytes_of(*op);
+    if (got >= need) return run<Op, launch>(self, op, stream);
+    return b.fail(FP8_ERR_ARGUMENT,
+                  format("workspace.bytes is %llu, %s needs %llu", static_cast<unsigned long long>(got), what,
+                         static_cast<unsigned long long>(need))
+                      .c_str());
+  });
 }
 
 }  // namespace
 
-int32_t entry_quantize_workspace(void *self, const ops::Quantize *q, uint64_t *bytes) {
-  return entry(self, [&](Backend &) {
-    *bytes = quantize_workspace(*q);
-    return FP8_OK;
-  });
-}
-
-int32_t entry_quantize(void *self, const ops::Quantize *q, fp8_stream) {
-  return entry(self, [&](Backend &b) {
-    const uint64_t need = quantize_workspace(*q);
-    if (q->workspace_bytes < need) return short_workspace(b, "quantizing", q->workspace_bytes, need);
-    quantize(*q, b.parallel());
-    b.host.count(b.config.owner, ops::Counters::kLaunches, 1);
-    return static_cast<int32_t>(FP8_OK);
-  });
-}
-
-int32_t entry_dequantize(void *self, const ops::Dequantize *d, fp8_stream) {
-  return entry(self, [&](Backend &b) {
-    dequantize(*d, b.parallel());
-    b.host.count(b.config.owner, ops::Counters::kLaunches, 1);
-    return FP8_OK;
-  });
-}
-
-int32_t entry_measure_workspace(void *self, const ops::Measure *m, uint64_t *bytes) {
-  return entry(self, [&](Backend &) {
-    *bytes = measure_workspace(*m);
-    return FP8_OK;
-  });
-}
-
-int32_t entry_measure(void *self, const ops::Measure *m, fp8_stream) {
-  return entry(self, [&](Backend &b) {
-    const uint64_t need = measure_workspace(*m);
-    if (m->workspace_bytes < need) return short_workspace(b, "measuring", m->workspace_bytes, need);
-    measure(*m, b.parallel());
-    b.host.count(b.config.owner, ops::Counters::kLaunches, 1);
-    return static_cast<int32_t>(FP8_OK);
-  });
+void fill_quantize(ops::BackendApi &t) {
+  t.quantize_workspace = workspace<ops::Quantize, quantize_workspace>;
+  t.quantize = [](void *self, const ops::Quantize *q, fp8_stream stream) {
+    return run_within<ops::Quantize, quantize_workspace, quantize>(self, q, stream, "quantizing");
+  };
+  t.dequantize = run<ops::Dequantize, dequantize>;
+  t.measure_workspace = workspace<ops::Measure, measure_workspace>;
+  t.measure = [](void *self, const ops::Measure *m, fp8_stream stream) {
+    return run_within<ops::Measure, measure_workspace, measure>(self, m, stream, "measuring");
+  };
+  t.transpose = run<ops::Transpose, transpose>;
+  t.cast = run<ops::Cast, cast>;
 }
 
 }  // namespace fp8::cpu
