@@ -54,29 +54,28 @@ void scatter_as(const ops::Matrix &m, int64_t row, int64_t col, int64_t rows, in
   });
 }
 
+// f(unsigned integer of an element's size)
+template <class F>
+void by_size(int32_t dtype, F &&f) {
+  switch (num::element_size(dtype)) {
+    case 4:
+      return f(uint32_t());
+    case 2:
+      return f(uint16_t());
+    default:
+      return f(uint8_t());
+  }
+}
+
 }  // namespace
 
 void gather(const ops::Matrix &m, int64_t row, int64_t col, int64_t rows, int64_t cols, void *out, int64_t stride) {
-  switch (num::element_size(m.dtype)) {
-    case 4:
-      return gather_as<uint32_t>(m, row, col, rows, cols, out, stride);
-    case 2:
-      return gather_as<uint16_t>(m, row, col, rows, cols, out, stride);
-    default:
-      return gather_as<uint8_t>(m, row, col, rows, cols, out, stride);
-  }
+  by_size(m.dtype, [&](auto t) { gather_as<decltype(t)>(m, row, col, rows, cols, out, stride); });
 }
 
 void scatter(const ops::Matrix &m, int64_t row, int64_t col, int64_t rows, int64_t cols, const void *in,
              int64_t stride) {
-  switch (num::element_size(m.dtype)) {
-    case 4:
-      return scatter_as<uint32_t>(m, row, col, rows, cols, in, stride);
-    case 2:
-      return scatter_as<uint16_t>(m, row, col, rows, cols, in, stride);
-    default:
-      return scatter_as<uint8_t>(m, row, col, rows, cols, in, stride);
-  }
+  by_size(m.dtype, [&](auto t) { scatter_as<decltype(t)>(m, row, col, rows, cols, in, stride); });
 }
 
 void decode_part(const TileOps &ops, const ops::Side &side, bool is_col, int64_t row, int64_t col, int64_t rows,
