@@ -27,25 +27,22 @@ void each_col(const Tile &x, int64_t group, Body &&body) {
     for (int64_t c = 0; c < x.cols; ++c) body(r, c, at(x, r, c), r / group * x.cols + c);
 }
 
-bool amax_rows(const Tile &x, int64_t seg, float *amax) {
-  const int64_t n = x.rows * pieces(x.cols, seg);
+// walk(step): step(row, column, value, which amax) for each element
+template <class Walk>
+bool amax_of(int64_t n, float *amax, Walk &&walk) {
   for (int64_t i = 0; i < n; ++i) amax[i] = 0;
   bool finite = true;
-  each_row(x, seg, [&](int64_t, int64_t, float v, int64_t i) {
+  walk([&](int64_t, int64_t, float v, int64_t i) {
     amax[i] = amax_step(amax[i], v);
     finite &= (bits_of(v) & kF32Abs) < kF32Inf;
   });
   return finite;
 }
+bool amax_rows(const Tile &x, int64_t seg, float *amax) {
+  return amax_of(x.rows * pieces(x.cols, seg), amax, [&](auto &&step) { each_row(x, seg, step); });
+}
 bool amax_cols(const Tile &x, int64_t group, float *amax) {
-  const int64_t n = pieces(x.rows, group) * x.cols;
-  for (int64_t i = 0; i < n; ++i) amax[i] = 0;
-  bool finite = true;
-  each_col(x, group, [&](int64_t, int64_t, float v, int64_t i) {
-    amax[i] = amax_step(amax[i], v);
-    finite &= (bits_of(v) & kF32Abs) < kF32Inf;
-  });
-  return finite;
+  return amax_of(pieces(x.rows, group) * x.cols, amax, [&](auto &&step) { each_col(x, group, step); });
 }
 
 bool amax_both(const Tile &x, int64_t seg, int64_t group, float *rows, float *cols) {
