@@ -93,8 +93,8 @@ void QuantizeRun::run(const Parallel &parallel) {
   if (row_pass || col_pass) {
     if (row_.on && row_.global) std::fill(row_.table, row_.table + row_.entries, 0.0f);
     if (col_.on && col_.global && !mirror_) std::fill(col_.table, col_.table + col_.entries, 0.0f);
-    // amaxes that reach beyond a tile are taken along what is longest in memory
-    const bool lines = (!row_pass || row_.global) && (!col_pass || col_.global);
+    // amaxes that reach beyond a tile are taken along what is longest in memory; a source is decoded by square tiles
+    const bool lines = !q_.source.scaling && (!row_pass || row_.global) && (!col_pass || col_.global);
     const Grid parts = !lines ? tiles : col_pass ? grid(32, elements_) : grid(8, kTileElements);
     for_ranges(parallel, parts.parts(), work, [&](int64_t begin, int64_t end) {
       TileScratch scratch;

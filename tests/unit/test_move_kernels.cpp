@@ -87,40 +87,41 @@ void quantize(ops::Quantize &q, int threads = 2) {
 void requantized(void **) {
   for (const int32_t scaling : kScalings)
     for (const bool from_col : {false, true})
-      for (const bool to_col : {false, true}) {
-        const int64_t rows = 140, cols = 133;
-        RandomSide from(scaling, num::kE4M3, from_col ? cols : rows, from_col ? rows : cols, Layout::kPlain, 9);
-        RandomSide to(scaling, num::kE4M3, to_col ? cols : rows, to_col ? rows : cols, Layout::kPitched, 10);
-        ops::Quantize q{};
-        q.source = from.side;
-        q.source_is_col = from_col;
-        ops::QuantizeSide &side = to_col ? q.col : q.row;
-        side.side = to.side;
-        side.side.rule = to.side.scale.dtype == num::kE8M0 ? num::kRuleE8m0 : num::kRulePow2;
-        quantize(q);
-        if (num::symmetric(scaling)) {
-          for (int64_t r = 0; r < rows; ++r)
-            for (int64_t c = 0; c < cols; ++c)
-              assert_int_equal(to.codes.code(to_col ? c : r, to_col ? r : c),
-                               from.codes.code(from_col ? c : r, from_col ? r : c));
-          const ops::Scale &a = from.side.scale, &b = to.side.scale;
-          for (int64_t i = 0; i < b.rows; ++i)
-            for (int64_t j = 0; j < b.cols; ++j) {
-              const int64_t at = from_col == to_col ? i * a.row_stride + j : j * a.row_stride + i;
-              if (a.dtype == num::kF32)
-                assert_true(to.inverse[size_t(i * b.cols + j)] == from.inverse[size_t(at)]);
-              else
-                assert_int_equal(to.e8m0[size_t(i * b.cols + j)], from.e8m0[size_t(at)]);
-            }
-          continue;
+      for (const bool to_col : {false, true})
+        for (const bool wide : {false, true}) {  // wider than any tile
+          const int64_t rows = wide ? 24 : 140, cols = wide ? 2100 : 133;
+          RandomSide from(scaling, num::kE4M3, from_col ? cols : rows, from_col ? rows : cols, Layout::kPlain, 9);
+          RandomSide to(scaling, num::kE4M3, to_col ? cols : rows, to_col ? rows : cols, Layout::kPitched, 10);
+          ops::Quantize q{};
+          q.source = from.side;
+          q.source_is_col = from_col;
+          ops::QuantizeSide &side = to_col ? q.col : q.row;
+          side.side = to.side;
+          side.side.rule = to.side.scale.dtype == num::kE8M0 ? num::kRuleE8m0 : num::kRulePow2;
+          quantize(q);
+          if (num::symmetric(scaling)) {
+            for (int64_t r = 0; r < rows; ++r)
+              for (int64_t c = 0; c < cols; ++c)
+                assert_int_equal(to.codes.code(to_col ? c : r, to_col ? r : c),
+                                 from.codes.code(from_col ? c : r, from_col ? r : c));
+            const ops::Scale &a = from.side.scale, &b = to.side.scale;
+            for (int64_t i = 0; i < b.rows; ++i)
+              for (int64_t j = 0; j < b.cols; ++j) {
+                const int64_t at = from_col == to_col ? i * a.row_stride + j : j * a.row_stride + i;
+                if (a.dtype == num::kF32)
+                  assert_memory_equal(&to.inverse[size_t(i * b.cols + j)], &from.inverse[size_t(at)], 4);
+                else
+                  assert_int_equal(to.e8m0[size_t(i * b.cols + j)], from.e8m0[size_t(at)]);
+              }
+            continue;
+          }
+          const int64_t er = to_col ? cols : rows, ec = to_col ? rows : cols;
+          const Expected want =
+              expect([&](int64_t r, int64_t c) { return to_col == from_col ? from.value(r, c) : from.value(c, r); }, er,
+                     ec, scaling, side.side.rule, num::kE4M3, 0);
+          for (int64_t r = 0; r < er; ++r)
+            for (int64_t c = 0; c < ec; ++c) assert_int_equal(to.codes.code(r, c), want.codes[size_t(r * ec + c)]);
         }
-        const int64_t er = to_col ? cols : rows, ec = to_col ? rows : cols;
-        const Expected want =
-            expect([&](int64_t r, int64_t c) { return to_col == from_col ? from.value(r, c) : from.value(c, r); }, er,
-                   ec, scaling, side.side.rule, num::kE4M3, 0);
-        for (int64_t r = 0; r < er; ++r)
-          for (int64_t c = 0; c < ec; ++c) assert_int_equal(to.codes.code(r, c), want.codes[size_t(r * ec + c)]);
-      }
 }
 
 void cast_pairs(void **) {
