@@ -45,26 +45,34 @@ install_packages() {
   done
 }
 
-# .dev/venv holds requirements.txt; the stamp remembers which, so that an unchanged file costs nothing.
+# install_venv all|demo: .dev/venv holds requirements.txt, or of it what the demo needs. A stamp remembers which, so that
+# an unchanged list costs nothing.
 install_venv() {
-  local venv=.dev/venv want_stamp
-  want_stamp="$(sha256sum scripts/requirements.txt | cut -d' ' -f1) $PWD"
-  if [ "$(cat $venv/stamp 2>/dev/null)" = "$want_stamp" ]; then return 0; fi
-  say "installing Python packages into $venv"
-  if [ "$(cut -d' ' -f2- $venv/stamp 2>/dev/null)" != "$PWD" ]; then rm -rf $venv; fi
+  local venv=.dev/venv list stamp line
+  list=$(grep -v '^#' scripts/requirements.txt)
+  stamp="$(sha256sum scripts/requirements.txt | cut -d' ' -f1) $PWD"
+  if [ "$(cat $venv/stamp 2>/dev/null)" = "$stamp" ]; then return 0; fi
+  if [ "$1" = demo ]; then
+    list=$(grep '^matplotlib' scripts/requirements.txt)
+    if [ "$(cat $venv/stamp-demo 2>/dev/null)" = "$stamp" ]; then return 0; fi
+  fi
+  say "installing Python packages into $venv:" $list
+  if [ "$(cut -d' ' -f2- $venv/stamp* 2>/dev/null | sort -u)" != "$PWD" ]; then rm -rf $venv; fi
   [ -x $venv/bin/python ] || /usr/bin/python3 -m venv $venv
-  if $venv/bin/python -m pip install -q -r scripts/requirements.txt; then
-    echo "$want_stamp" >$venv/stamp
+  mapfile -t list <<<"$list"
+  if pip_install "${list[@]}"; then
+    if [ "$1" = demo ]; then echo "$stamp" >$venv/stamp-demo; else echo "$stamp" >$venv/stamp; fi
     return 0
   fi
   # One missing package must not take the others with it.
-  local line
-  while read -r line; do
-    case "$line" in '' | '#'*) continue ;; esac
-    $venv/bin/python -m pip install -q "$line" ||
+  for line in "${list[@]}"; do
+    pip_install "$line" ||
       skip "Python package $line could not be installed; what uses it (pictures, Python binding, JAX) is skipped"
-  done <scripts/requirements.txt
+  done
 }
+
+# Says what it fetches: some of it is large.
+pip_install() { .dev/venv/bin/python -m pip install --disable-pip-version-check "$@"; }
 
 # Debian 12 has no Julia. Debian 11's runs on it, but an exception that crosses compiled code crashes with Debian 12's
 # libunwind; a private copy of Debian 11's beside libjulia cures that and touches nothing else. The pin keeps every
@@ -122,9 +130,11 @@ note_tool() {
 }
 
 report() {
+  local names=""
   mkdir -p .dev
   {
-    say "ready. Used as found: $(IFS=,; echo "${found[*]:-nothing}")"
+    if [ ${#found[@]} -gt 0 ]; then printf -v names ', %s' "${found[@]}"; fi
+    say "ready.${names:+ Used as found: ${names#, }}"
     if [ ${#skipped[@]} -gt 0 ]; then
       say "================ NOT AVAILABLE HERE, AND SKIPPED ================"
       printf 'setup:   * %s\n' "${skipped[@]}"
