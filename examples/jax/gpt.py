@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A byte-level GPT in JAX whose linear layers run in FP8, each recipe paired with BF16: same start, same batches.
-It needs optax: pip install ./bindings/python[examples]
+It needs optax: pip install "./bindings/python[examples]"
 
     python gpt.py                                    a small model on the CPU
     python gpt.py --layers 14 --dim 768 --heads 12 --seq 1024 --batch 32 --steps 500 --attention cudnn      100 M parameters, on a GPU

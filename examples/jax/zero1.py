@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ZeRO-1 with FP8 primary weights on 4 devices (4 CPU devices by default): each rank owns a quarter of every F32 master and of its optimizer
 state. What is gathered is FP8, and equals gathering BF16 and quantizing it everywhere, bit for bit: so the losses are identical.
-It needs optax: pip install ./bindings/python[examples]
+It needs optax: pip install "./bindings/python[examples]"
 
     python zero1.py [--recipe block] [--steps 20]
 """

@@ -20,6 +20,31 @@
 //! # Ok::<(), fp8::Error>(())
 //! ```
 //!
+//! A training step: forward saves what backward needs. `w` goes with `dx`, and `saved_x` with `dw`: leave both out, or none.
+//!
+//! ```
+//! use fp8::{Backward, Bf16, Context, Forward, Linear, Tensor, TensorMut};
+//!
+//! # let (w, x, dy) = (vec![0.01f32; 128 * 256], vec![Bf16::from(0.5f32); 32 * 256], vec![Bf16::from(1.0f32); 32 * 128]);
+//! # let (mut y, mut dx) = (vec![Bf16::default(); 32 * 128], vec![Bf16::default(); 32 * 256]);
+//! # let mut dw = vec![0.0f32; 128 * 256];
+//! # let tokens = 32;
+//! # let (w, x, dy) = (Tensor::new(&w, &[128, 256])?, Tensor::new(&x, &[32, 256])?, Tensor::new(&dy, &[32, 128])?);
+//! # {
+//! # let (mut y, mut dx) = (TensorMut::new(&mut y, &[32, 128])?, TensorMut::new(&mut dx, &[32, 256])?);
+//! # let mut dw = TensorMut::new(&mut dw, &[128, 256])?;
+//! let context = Context::cpu()?;
+//! let linear = Linear::new(&context, &"block".parse()?, 256, 128)?;
+//! let qw = linear.quantize_weight(&w)?;
+//! let mut saved = linear.saved(tokens)?;
+//! linear.forward(Forward { x: Some(&x), w: Some(&qw), y: Some(&mut y), saved_x: Some(&mut saved), ..Forward::default() })?;
+//! let backward = Backward { dy: Some(&dy), w: Some(&qw), saved_x: Some(&saved), ..Backward::default() };
+//! linear.backward(Backward { dx: Some(&mut dx), dw: Some(&mut dw), ..backward })?;
+//! # }
+//! assert!((dw[0] - 16.0).abs() < 0.5 && (f32::from(dx[0]) - 1.28).abs() < 0.05);
+//! # Ok::<(), fp8::Error>(())
+//! ```
+//!
 //! # Memory, threads, streams
 //!
 //! * Views ([`Tensor`], [`TensorMut`]) borrow slices (CPU contexts), [`Buffer`]s of the context's device, or foreign device
