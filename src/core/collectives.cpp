@@ -5,6 +5,7 @@
 #include "core/collectives.h"
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/tensor.h"
@@ -208,42 +209,96 @@ void send(const fp8_context &c, fp8_comm &comm, const Message &m, fp8_stream str
   gather_bytes(c, comm, m.here ? m.here : m.own, m.there ? m.there : m.all, bytes.data(), offsets.data(), stream);
 }
 
+// Both as they travel apart: scales that run down the rows, transposed, so that they lie as in memory.
+struct Apart {
+  ops::Scale part, full;
+  bool along_cols;
+};
+
+Apart scales_apart(const Gather &g) {
+  Apart a{g.part.scale, g.full.scale, g.along_cols};
+  if (g.part.scaling != FP8_SCALING_1X128) return a;
+  for (ops::Scale *s : {&a.part, &a.full}) {
+    std::swap(s->rows, s->cols);
+    std::swap(s->row_stride, s->col_stride);
+  }
+  a.along_cols = !a.along_cols;
+  return a;
+}
+
+// From [ranks, lines, elements] to lines of all ranks' elements, in one launch.
+void interleave(const fp8_context &c, char *from, int32_t size, int64_t lines, int64_t elements, int32_t dtype,
+                void *data, int64_t stride, fp8_stream stream) {
+  ops::RouteEnd src{}, dst{};
+  src.codes = dst.codes = dense(from, dtype, size * lines, elements);
+  dst.codes.data = data;
+  dst.codes.lead = 2;
+  dst.codes.lead_shape[0] = size;
+  dst.codes.lead_stride[0] = elements;
+  dst.codes.lead_shape[1] = lines;
+  dst.codes.lead_stride[1] = stride;
+  copy_lines(c, src, dst, stream);
+}
+
+void place_codes(const fp8_context &c, const Gather &g, char *all, int32_t size, fp8_stream stream) {
+  const ops::Matrix &part = g.part.codes, &full = g.full.codes;
+  if (g.along_cols && full.lead <= 1)
+    return interleave(c, all, size, part.rows, part.cols, part.dtype, full.data, full.lead_stride[0], stream);
+  ops::RouteEnd from{}, to{};
+  from.codes = dense(all, part.dtype, size * part.rows, part.cols);
+  to.codes = full;
+  if (!g.along_cols) return copy_lines(c, from, to, stream);
+  for (int32_t r = 0; r < size; ++r) {
+    from.codes = dense(all + r * part.rows * part.cols * dtype_size(part.dtype), part.dtype, part.rows, part.cols);
+    copy_lines(c, from, window(g, r, false), stream);
+  }
+}
+
+void place_scales(const fp8_context &c, const Apart &a, char *all, int32_t size, fp8_stream stream) {
+  const int64_t bytes = dtype_size(a.part.dtype);
+  ops::Scale from = dense_scale(all, a.part), to = a.full;
+  if (!a.along_cols) {
+    from.rows = to.rows = size * a.part.rows;
+    return copy_scales(c, from, to, stream);
+  }
+  if (to.cols <= 1 || to.col_stride == 1)
+    return interleave(c, all, size, a.part.rows, a.part.cols, bytes == 4 ? FP8_DTYPE_F32 : FP8_DTYPE_U8, to.data,
+                      to.row_stride, stream);
+  to.cols = a.part.cols;
+  for (int32_t r = 0; r < size; ++r) {
+    copy_scales(c, from, to, stream);
+    from.data = static_cast<char *>(from.data) + a.part.rows * a.part.cols * bytes;
+    to.data = static_cast<char *>(to.data) + a.part.cols * to.col_stride * bytes;
+  }
+}
+
 // Every rank sends the same two messages, however its own tensors lie.
 void gather_apart(const fp8_context &c, fp8_comm &comm, const Gather &g, char *own, char *all, fp8_stream stream) {
   const int32_t size = comm.ops.size;
+  const Apart a = scales_apart(g);
   Message codes{own, all, nullptr, nullptr, 0},
       scales{own + g.code_bytes, all + size * g.code_bytes, nullptr, nullptr, 0};
   codes.bytes = g.part.codes.rows * g.part.codes.cols * dtype_size(g.part.codes.dtype);
   if (flat(g.part.codes)) codes.here = g.part.codes.data;
   if (flat(g.full.codes) && !g.along_cols) codes.there = g.full.codes.data;
-  const auto packed_codes = [&](char *at) {
-    ops::RouteEnd end{};
-    end.codes = dense(at, g.part.codes.dtype, g.part.codes.rows, g.part.codes.cols);
-    return end;
-  };
-  ops::RouteEnd from{};
-  from.codes = g.part.codes;
-  if (!codes.here) copy_rows(c, from, packed_codes(codes.own), stream);
+  if (!codes.here) {
+    ops::RouteEnd from{}, to{};
+    from.codes = g.part.codes;
+    to.codes = dense(own, from.codes.dtype, from.codes.rows, from.codes.cols);
+    copy_lines(c, from, to, stream);
+  }
   if (g.scale_bytes) {
-    scales.bytes = g.part.scale.rows * g.part.scale.cols * dtype_size(g.part.scale.dtype);
-    if (flat(g.part.scale)) scales.here = g.part.scale.data;
-    if (flat(g.full.scale) && !g.along_cols) scales.there = g.full.scale.data;
-    if (!scales.here) copy_scales(c, g.part.scale, dense_scale(scales.own, g.part.scale), stream);
+    scales.bytes = a.part.rows * a.part.cols * dtype_size(a.part.dtype);
+    if (flat(a.part)) scales.here = a.part.data;
+    if (flat(a.full) && !a.along_cols) scales.there = a.full.data;
+    if (!scales.here) copy_scales(c, a.part, dense_scale(scales.own, a.part), stream);
   }
   CommGroup group(comm);
   send(c, comm, codes, stream);
   send(c, comm, scales, stream);
   group.end();
-  for (int32_t r = 0; r < size; ++r) {
-    ops::RouteEnd to = window(g, r, g.scale_bytes != 0);
-    if (!codes.there) {
-      ops::RouteEnd bare = to;
-      bare.scale = ops::Scale{};
-      copy_rows(c, packed_codes(codes.all + r * codes.bytes), bare, stream);
-    }
-    if (scales.bytes && !scales.there)
-      copy_scales(c, dense_scale(scales.all + r * scales.bytes, g.part.scale), to.scale, stream);
-  }
+  if (codes.bytes && !codes.there) place_codes(c, g, codes.all, size, stream);
+  if (scales.bytes && !scales.there) place_scales(c, a, scales.all, size, stream);
 }
 
 }  // namespace
