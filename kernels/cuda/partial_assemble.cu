@@ -183,9 +183,17 @@ __device__ void scale_unit(const ops::ParamList &p, const WholeItem &m, bool is_
   const int64_t scale_rows = tile_r ? units(down, tile_r) : 1, scale_cols = tile_c ? units(across, tile_c) : 1;
   const int64_t first = is_col && !shares ? m.amax + m.rows * (tile_c ? units(m.cols, tile_c) : 1) : m.amax,
                 end = least(padded(side), (index + 1) * kScales);
+  if (from_amax && p.amax_dtype != kF32 && !swapped && side.scale_col_stride == 1 &&
+      side.scale_row_stride == scale_cols && side.padded_cols == scale_cols && side.padded_rows == scale_rows) {
+    const int64_t begin = index * kScales;  // bytes as they are
+    return copy_bytes(static_cast<uint8_t *>(side.scale) + begin,
+                      static_cast<const uint8_t *>(p.amax) + first + begin, end - begin);
+  }
+  const int64_t inner = rows_inner ? side.padded_rows : side.padded_cols;
+  const bool narrow = padded(side) < int64_t{1} << 32;  // a division of 64 bits costs more than the rest
   for (int64_t n = index * kScales + int(threadIdx.x); n < end; n += kThreads) {
-    const int64_t i = rows_inner ? n % side.padded_rows : n / side.padded_cols,
-                  j = rows_inner ? n / side.padded_rows : n % side.padded_cols;
+    const int64_t outer = narrow ? int64_t{uint32_t(n) / uint32_t(inner)} : n / inner, rest = n - outer * inner;
+    const int64_t i = rows_inner ? rest : outer, j = rows_inner ? outer : rest;
     const int64_t at = i * side.scale_row_stride + j * side.scale_col_stride;
     const bool inside = i < scale_rows && j < scale_cols;
     const int64_t tile = first + (swapped ? j * scale_rows + i : i * scale_cols + j);
