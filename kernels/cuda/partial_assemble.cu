@@ -186,8 +186,8 @@ __device__ void scale_unit(const ops::ParamList &p, const WholeItem &m, bool is_
   if (from_amax && p.amax_dtype != kF32 && !swapped && side.scale_col_stride == 1 &&
       side.scale_row_stride == scale_cols && side.padded_cols == scale_cols && side.padded_rows == scale_rows) {
     const int64_t begin = index * kScales;  // bytes as they are
-    return copy_bytes(static_cast<uint8_t *>(side.scale) + begin,
-                      static_cast<const uint8_t *>(p.amax) + first + begin, end - begin);
+    return copy_bytes(static_cast<uint8_t *>(side.scale) + begin, static_cast<const uint8_t *>(p.amax) + first + begin,
+                      end - begin);
   }
   const int64_t inner = rows_inner ? side.padded_rows : side.padded_cols;
   const bool narrow = padded(side) < int64_t{1} << 32;  // a division of 64 bits costs more than the rest

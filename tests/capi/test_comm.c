@@ -353,14 +353,62 @@ static void refusals(void **state) {
   fp8_comm_destroy(NULL);
 }
 
+/* A call that fails leaves NULL, not what was there: destroying it is no second free. */
+static void no_handle_on_failure(void **state) {
+#define LEAVES_NULL(type, call)                         \
+  do {                                                  \
+    type *handle = (type *)&anything;                   \
+    const fp8_status status = (call);                   \
+    assert_true(status != FP8_OK && rank_message()[0]); \
+    assert_null(handle);                                \
+  } while (0)
+  char anything = 0;
+  spy s = {0};
+  uint8_t id[128] = {0};
+  fp8_context *c = ranks_context(1);
+  fp8_comm *locals[2] = {(fp8_comm *)&anything, (fp8_comm *)&anything}, *good = NULL;
+  fp8_recipe *recipe = preset_recipe(FP8_PRESET_BLOCK, 0, 0);
+  fp8_comm_ops bad = spy_ops(&s), ops = spy_ops(&s);
+  fp8_param_config param;
+  fp8_dispatch_config dispatch;
+  (void)state;
+  bad.size = 0;
+  LEAVES_NULL(fp8_comm, fp8_comm_create(&bad, &handle));
+  LEAVES_NULL(fp8_comm, fp8_comm_create(NULL, &handle));
+  LEAVES_NULL(fp8_comm, fp8_comm_create_nccl(NULL, &handle));
+  LEAVES_NULL(fp8_comm, fp8_comm_create_nccl_rank(NULL, id, 0, 1, &handle));
+  LEAVES_NULL(fp8_comm, fp8_comm_create_nccl_rank(c, NULL, 0, 1, &handle));
+  LEAVES_NULL(fp8_comm, fp8_comm_create_nccl_rank(c, id, 2, 2, &handle));
+  assert_int_equal(fp8_comm_create_local(0, locals), FP8_ERR_ARGUMENT); /* an array of none */
+  assert_ptr_equal(locals[0], &anything);
+  FP8_INIT(&param);
+  param.recipe = recipe;
+  param.rows = -1;
+  LEAVES_NULL(fp8_param, fp8_param_create(c, &param, &handle));
+  LEAVES_NULL(fp8_param, fp8_param_create(c, NULL, &handle));
+  LEAVES_NULL(fp8_param, fp8_param_create(NULL, &param, &handle));
+  MUST(fp8_comm_create(&ops, &good));
+  FP8_INIT(&dispatch);
+  dispatch.recipe = recipe;
+  dispatch.k = 0;
+  LEAVES_NULL(fp8_dispatch_plan, fp8_dispatch_plan_create(c, good, &dispatch, NULL, &handle));
+  LEAVES_NULL(fp8_dispatch_plan, fp8_dispatch_plan_create(c, good, NULL, NULL, &handle));
+  LEAVES_NULL(fp8_dispatch_plan, fp8_dispatch_plan_create(c, NULL, &dispatch, NULL, &handle));
+  LEAVES_NULL(fp8_dispatch_plan, fp8_dispatch_plan_create(NULL, good, &dispatch, NULL, &handle));
+  fp8_comm_destroy(good);
+  fp8_recipe_destroy(recipe);
+  fp8_context_destroy(c);
+#undef LEAVES_NULL
+}
+
 #ifdef RANKS_MAIN
 RANKS_MAIN(cmocka_unit_test(reductions), cmocka_unit_test(comparisons), cmocka_unit_test(param_lists))
 #else
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(reductions),  cmocka_unit_test(comparisons),
-                                     cmocka_unit_test(param_lists), cmocka_unit_test(misfits),
-                                     cmocka_unit_test(dead_rank),   cmocka_unit_test(stalled_rank),
-                                     cmocka_unit_test(one_of_each), cmocka_unit_test(refusals)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(reductions),  cmocka_unit_test(comparisons), cmocka_unit_test(param_lists),
+      cmocka_unit_test(misfits),     cmocka_unit_test(dead_rank),   cmocka_unit_test(stalled_rank),
+      cmocka_unit_test(one_of_each), cmocka_unit_test(refusals),    cmocka_unit_test(no_handle_on_failure)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #endif
