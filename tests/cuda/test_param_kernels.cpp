@@ -55,9 +55,10 @@ struct List {  // a list as core lays it out, with memory for every rank
   int64_t part = 0;
   int32_t rank = 0;  // where the rank is data
 
-  explicit List(uint64_t seed, int32_t world) : random{seed} {
+  // `kind` and `side` not 0: one square weight.
+  List(uint64_t seed, int32_t world, int32_t kind, int64_t side) : random{seed} {
     const int32_t kinds[] = {1, 2, 3, 4, 5, 6, 6, 7};
-    p.scaling = kinds[random.below(8)];
+    p.scaling = kind ? kind : kinds[random.below(8)];
     quantized = p.scaling != 1;
     both = !ops::shares_scale(p.scaling);
     const bool mx = p.scaling == num::k1x32 || p.scaling == num::k32x32;
@@ -67,14 +68,14 @@ struct List {  // a list as core lays it out, with memory for every rank
     p.amax_floor = random.below(4) ? 0.0f : 1e-3f;
     p.amax_dtype = mx ? kU8 : int32_t{num::kF32};
     p.world = world;
-    p.count = 1 + int32_t(random.below(5));
+    p.count = side ? 1 : 1 + int32_t(random.below(5));
     const int64_t sizes[] = {0, 1, 3, 31, 32, 33, 64, 100, 127, 128, 129, 132, 200, 256, 260, 300};
     std::vector<int64_t> used(size_t(world), 0);
     const int64_t element = quantized ? 1 : 2;
     for (int32_t i = 0; i < p.count; ++i) {
       ops::ParamItem m{};
-      m.rows = sizes[random.below(16)];
-      m.cols = sizes[random.below(16)];
+      m.rows = side ? side : sizes[random.below(16)];
+      m.cols = side ? side : sizes[random.below(16)];
       m.master_dtype = random.below(3) ? num::kF32 : num::kBF16;
       m.amax = p.amax_count;
       const int64_t tr = ops::tile_rows(p.scaling), tc = ops::tile_cols(p.scaling);
@@ -99,10 +100,12 @@ struct List {  // a list as core lays it out, with memory for every rank
       std::vector<uint16_t> h(size_t(n) + 4);
       for (size_t k = 0; k < x.size(); ++k) {
         const uint32_t u = random.next();
-        x[k] = std::ldexp(float(int32_t(u)) / 2147483648.0f, int(random.below(24)) - 16);
+        const int64_t cols = std::max<int64_t>(m.cols, 1), at = int64_t(k);
+        const int tile = int((at / cols / 32 * 5 + at % cols / 32 * 3) % 7);  // neighbours have other scales
+        x[k] = std::ldexp(float(int32_t(u)) / 2147483648.0f, int(random.below(24)) - 16 - tile);
         if (u % 101 == 0) x[k] = 0.0f;
         if (u % 997 == 0) x[k] = NAN;
-        if (u % 1999 == 0) x[k] = -INFINITY;
+        if (u % 9973 == 0) x[k] = -INFINITY;
         h[k] = num::encode_bf16(x[k]);
       }
       values.push_back(x);
@@ -231,8 +234,8 @@ void assemble(List &l, uint64_t seed, uint32_t sides, bool travels) {
   run_both(l, kAssemble, all.data(), all.size(), seed, travels ? "assembled" : "the column side of the row side");
 }
 
-void check_list(uint64_t seed, int32_t world) {
-  List l(seed, world);
+void check_list(uint64_t seed, int32_t world, int32_t kind = 0, int64_t side = 0) {
+  List l(seed, world, kind, side);
   const bool as_data = seed % 5 == 0;
   const int32_t some = std::min<int32_t>(world, 7);
   for (int32_t k = 0; k < some; ++k) {
@@ -266,6 +269,12 @@ void check_list(uint64_t seed, int32_t world) {
 
 void steps_equal_cpu(void **) {
   for (uint64_t seed = 0; seed < 60; ++seed) check_list(seed, 1 + int32_t(seed * 5 % 7));
+}
+
+// Tiles of which one rank owns every element take another way through the kernels.
+void whole_tiles(void **) {
+  for (int32_t kind = 2; kind <= 7; ++kind)
+    for (uint64_t seed = 2000; seed < 2003; ++seed) check_list(seed, 1, kind, 256);
 }
 
 // Over more ranks than a kernel's arguments can describe.
@@ -327,7 +336,7 @@ void few_launches(void **) {
 }  // namespace
 
 int main() {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(steps_equal_cpu), cmocka_unit_test(many_ranks),
-                                     cmocka_unit_test(few_launches)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(steps_equal_cpu), cmocka_unit_test(whole_tiles),
+                                     cmocka_unit_test(many_ranks), cmocka_unit_test(few_launches)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

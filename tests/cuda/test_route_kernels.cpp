@@ -70,9 +70,13 @@ void run_both(const Op &op, Bytes &out, void (*cpu_way)(const Op &, const cpu::P
 void copies(void **) {
   const int64_t widths[] = {0, 1, 5, 16, 33, 64, 200, 512, 700, 5000, 16384, 20000, 40000};
   for (int round = 0; round < 120; ++round) {
-    const int32_t dtype = below(2) ? num::kE4M3 : int32_t{num::kBF16}, kind = int32_t(below(3));
-    const int64_t size = dtype == num::kBF16 ? 2 : 1, rows = below(20), from_rows = 1 + below(20),
-                  cols = widths[size_t(below(13))], stride = cols + below(2) * 3, scales = kind ? 1 + below(60) : 0;
+    const int32_t dtypes[] = {num::kE4M3, num::kBF16, num::kF32, kU8}, dtype = dtypes[below(4)],
+                  kind = int32_t(below(3));
+    const int64_t size = dtype == num::kBF16  ? 2
+                         : dtype == num::kF32 ? 4
+                                              : 1,
+                  rows = below(20), from_rows = 1 + below(20), cols = widths[size_t(below(13))],
+                  stride = cols + below(2) * 3, scales = kind ? 1 + below(60) : 0;
     const int64_t scale_size = kind == 2 ? 1 : 4, padded = (rows + 3) / 4 * 4;
     Bytes src = noise(from_rows * stride * size), src_scale = noise(from_rows * scales * 4);
     std::vector<int32_t> index;
@@ -100,6 +104,12 @@ void copies(void **) {
       out.resize(size_t(at + 32 + padded * scales * scale_size + 64));
       r.dst.codes.data = out.data();
       r.dst.scale.data = out.data() + at + 32;
+    } else if (rows % 3 == 0 && rows) {  // lines of three parts
+      r.dst.codes.lead = 2;
+      r.dst.codes.lead_shape[0] = 3;
+      r.dst.codes.lead_shape[1] = rows / 3;
+      r.dst.codes.lead_stride[0] = stride;
+      r.dst.codes.lead_stride[1] = 3 * stride;
     }
     run_both(r, out, cpu::route_copy, cuda::launch_route_copy, "copied rows");
   }
