@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
 
 def get_requires_for_build_wheel(config_settings=None):
     wanted = [] if shutil.which("cmake") else ["cmake>=3.22"]
-    return wanted + ["swig>=4.2,<5"] + ([] if os.environ.get("FP8_WHEEL_JAX") == "0" else ["jax>=0.5"])
+    return wanted + ["swig>=4.2,<5"] + ([] if os.environ.get("FP8_WHEEL_JAX") == "0" else ["jax>=0.10.2"])
 
 
 def build(folder: pathlib.Path) -> pathlib.Path:

@@ -23,6 +23,15 @@ def _want_weight(w) -> None:
         raise TypeError(f"w must be a QTensor, not {type(w).__name__}: use quantize_weight(w)")
 
 
+def _hinted(error: ArgumentError) -> ArgumentError:
+    """the same, with the option that decides the dtype of x and dx, or of y and dy"""
+    text = str(error)
+    for names, option in (("x", "dx"), "input_dtype"), (("y", "dy"), "output_dtype"):
+        if any(f": {name}.dtype is " in text for name in names):
+            return ArgumentError(f"{text}: Linear(..., {option}=) decides", error.status, error.domain, error.native_code)
+    return error
+
+
 class Gradients(NamedTuple):
     """What backward() returns; None for what was not asked."""
     dx: Any
@@ -97,8 +106,11 @@ class Linear:
                 saved._source = x
                 saved_struct = saved.struct
         y = empty(self.context, (*lead, self.out_features), self.output_dtype, stream) if out is None else out
-        capi.call_forward(self.context.handle, self._handle, array, qx.struct if qx else None, w.struct, bias, y, saved_struct, amax, stats,
-                          capi.FP8_LINEAR_AMAX_GIVEN if amax_given else 0, max_sms, stream)
+        try:
+            capi.call_forward(self.context.handle, self._handle, array, qx.struct if qx else None, w.struct, bias, y, saved_struct, amax, stats,
+                              capi.FP8_LINEAR_AMAX_GIVEN if amax_given else 0, max_sms, stream)
+        except ArgumentError as error:
+            raise _hinted(error) from None
         return y, saved
 
     def backward(self, dy, w: QTensor | None = None, saved: QTensor | None = None, *, x=None, dx=True, dw=True, dbias=False,
@@ -120,9 +132,12 @@ class Linear:
         dbias = output(dbias, (self.out_features,), "float32")
         flags = (capi.FP8_LINEAR_ACCUMULATE_DW if accumulate_dw else 0) | (capi.FP8_LINEAR_AMAX_GIVEN if amax_given else 0)
         quantized = isinstance(dy, QTensor)
-        capi.call_backward(self.context.handle, self._handle, None if quantized else dy, dy.struct if quantized else None,
-                           w.struct if w is not None and dx is not None else None, saved.struct if saved is not None and dw is not None else None,
-                           x, dx, dw, dbias, None, amax, stats, flags, max_sms, stream)
+        try:
+            capi.call_backward(self.context.handle, self._handle, None if quantized else dy, dy.struct if quantized else None,
+                               w.struct if w is not None and dx is not None else None, saved.struct if saved is not None and dw is not None else None,
+                               x, dx, dw, dbias, None, amax, stats, flags, max_sms, stream)
+        except ArgumentError as error:
+            raise _hinted(error) from None
         return Gradients(dx, dw, dbias)
 
     def __repr__(self) -> str:

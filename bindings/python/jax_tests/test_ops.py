@@ -62,6 +62,9 @@ def test_errors_carry_the_message(rng):
         fj.quantize(bf16(rng, 16, 16), "brick")
     with pytest.raises(ValueError, match="quantized with"):
         fj.linear(bf16(rng, 16, 32), fj.quantize_weight(bf16(rng, 16, 32), "mx"), recipe="block")
+    for shape in [(15,), (16, 1), (1, 16), ()]:  # while tracing, as a wrong x is
+        with pytest.raises(ValueError, match=r"bias has shape .* \[16\] is wanted"):
+            jax.eval_shape(fj.linear, bf16(rng, 4, 32), bf16(rng, 16, 32), np.zeros(shape, np.float32))
     with pytest.raises(Exception, match="none"):
         fj.gemm(fj.quantize(bf16(rng, 16, 32), "mx", sides="row"), fj.quantize(bf16(rng, 16, 32), "mx", sides="row"), "col", "row")
 

@@ -196,6 +196,19 @@ def test_wrong_shapes_are_named(context, rng):
         linear.forward(bf16(rng, 16, 128), qw)
 
 
+def test_a_wrong_dtype_names_the_option(context, rng):
+    linear = fp8.Linear(256, 64, "block", context=context)
+    qw, x = linear.quantize_weight(bf16(rng, 64, 256)), rng.standard_normal((16, 256), np.float32)
+    with pytest.raises(fp8.ArgumentError, match=r"x\.dtype is F32.*input_dtype=") as caught:
+        linear.forward(x, qw)
+    assert caught.value.status == fp8.capi.FP8_ERR_ARGUMENT
+    with pytest.raises(fp8.ArgumentError, match=r"dy\.dtype is F32.*output_dtype="):
+        linear.backward(x[:, :64], qw)
+    wide = fp8.Linear(256, 64, "block", input_dtype="float32", output_dtype="float32", context=context)
+    y, saved = wide.forward(x, qw)
+    assert y.dtype == np.float32 and wide.backward(y, qw, saved).dx.dtype == np.float32
+
+
 def test_a_transposed_weight_is_refused(context, rng):
     linear = fp8.Linear(192, 320, "block", context=context)
     for w in (bf16(rng, 192, 320), fp8.view(bf16(rng, 192, 320).view(np.uint16), "bf16")):

@@ -100,6 +100,8 @@ def _apply(function, x, w, bias, recipe, axis_name):
     features = w.shape[1]
     if x.shape[-1] != features:
         raise ValueError(f"linear: x has {x.shape[-1]} features, the weight {features}")
+    if bias is not None and bias.shape != (out,):
+        raise ValueError(f"linear: bias has shape {bias.shape}, the weight {out} outputs: [{out}] is wanted")
     static = _Static(text, out, features, axis_name, accumulate, bias is not None, x.dtype, grad.dtype, None if bias is None else bias.dtype)
     codes = tuple(lax.stop_gradient(a) for a in (weight.row, weight.row_scale, weight.col, weight.col_scale) if a is not None)
     present = tuple(a is not None for a in (weight.row, weight.row_scale, weight.col, weight.col_scale))
