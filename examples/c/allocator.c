@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/option.h"
 #include "common/recipes.h"
 #include "common/tensor.h"
 
@@ -109,7 +110,9 @@ static uint64_t run(Arena *arena, uint32_t flags, int with_workspace) {
   return counters.allocations;
 }
 
-int main(void) {
+int main(int count, char **arguments) {
+  option_none(count, arguments,
+              "allocator: an allocator of the caller, then workspaces, so that a call allocates nothing");
   for (int i = 0; i < TOKENS * IN; ++i) x[i] = bf16_from_float((float)(i % 17) - 8.0f);
   for (int i = 0; i < OUT * IN; ++i) w[i] = (float)(i % 13) / 13.0f;
   Arena arena;

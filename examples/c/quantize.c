@@ -4,17 +4,28 @@
 #include <math.h>
 
 #include "common/memory.h"
+#include "common/option.h"
 #include "common/random.h"
 #include "common/tensor.h"
 
 enum { ROWS = 64, COLS = 96 };
 
-static void print_part(const char *name, const fp8_tensor *t) {
-  printf("  %-9s [%lld, %lld], strides {%lld, %lld}, dtype %d\n", name, (long long)t->shape[0], (long long)t->shape[1],
-         (long long)t->stride[0], (long long)t->stride[1], (int)t->dtype);
+static const char *name_of(int32_t dtype) { /* of those that a quantized matrix has */
+  return dtype == FP8_DTYPE_E4M3   ? "E4M3"
+         : dtype == FP8_DTYPE_E5M2 ? "E5M2"
+         : dtype == FP8_DTYPE_E8M0 ? "E8M0"
+         : dtype == FP8_DTYPE_F32  ? "F32"
+                                   : "another";
 }
 
-int main(void) {
+static void print_part(const char *name, const fp8_tensor *t) {
+  printf("  %-9s [%lld, %lld], strides {%lld, %lld}, dtype %s\n", name, (long long)t->shape[0], (long long)t->shape[1],
+         (long long)t->stride[0], (long long)t->stride[1], name_of(t->dtype));
+}
+
+int main(int count, char **arguments) {
+  option_none(count, arguments,
+              "quantize: quantizes a matrix and prints the parts: codes, scales, the two sides, exact counts");
   fp8_context *context;
   fp8_recipe_config config;
   fp8_recipe *recipe;

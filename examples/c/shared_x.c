@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "common/memory.h"
+#include "common/option.h"
 #include "common/random.h"
 #include "common/recipes.h"
 #include "common/tensor.h"
@@ -14,7 +15,9 @@ static bf16 x[TOKENS * DIM], y[HEADS][TOKENS * DIM], dy[HEADS][TOKENS * DIM], on
 static float w[HEADS][DIM * DIM], dw[HEADS][DIM * DIM], dx[TOKENS * DIM]; /* dx may be FP32, whatever x is */
 static double sum[TOKENS * DIM];
 
-int main(void) {
+int main(int count, char **arguments) {
+  option_none(count, arguments,
+              "shared_x: one quantized x for q, k and v, kept once for backward; their dx are added in place");
   fp8_context *context;
   Memory memory;
   CHECK(fp8_context_create(NULL, &context));

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "common/memory.h"
+#include "common/option.h"
 #include "common/random.h"
 #include "common/recipes.h"
 #include "common/tensor.h"
@@ -23,7 +24,9 @@ static double loss_of(void) {
   return sum / (TOKENS * OUT);
 }
 
-int main(void) {
+int main(int count, char **arguments) {
+  option_none(count, arguments,
+              "step: one training step of one linear: quantizes the weight, forward, backward, update");
   fp8_context *context;
   Memory memory;
   CHECK(fp8_context_create(NULL, &context));

@@ -8,6 +8,7 @@
 #include <mpi.h>
 
 #include "common/memory.h"
+#include "common/option.h"
 #include "common/random.h"
 #include "common/recipes.h"
 #include "common/tensor.h"
@@ -254,11 +255,21 @@ static uint64_t run(int32_t preset, int gather_fp8, int steps, double *losses) {
 int main(int argc, char **argv) {
   enum { MAX_STEPS = 1000 };
   static double fp8[MAX_STEPS], bf[MAX_STEPS];
-  int rank, world, steps = argc > 1 ? atoi(argv[1]) : 30;
+  int rank, world, steps = 30;
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world);
-  REQUIRE(steps > 0 && steps <= MAX_STEPS, "steps: 1 to %d", MAX_STEPS);
+  option_program = "zero1";
+  if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+    if (rank == 0)
+      printf(
+          "zero1: ZeRO-1 over MPI with FP8 weights, gathered in FP8 and in BF16: the same losses\n\n"
+          "  mpirun -n RANKS zero1 [STEPS]   1 to %d steps (default 30)\n",
+          MAX_STEPS);
+    MPI_Finalize();
+    return 0;
+  }
+  if (argc > 1) steps = (int)option_integer("STEPS", argv[1], 1, MAX_STEPS);
   if (rank == 0)
     printf("%d ranks, %d steps; bytes a weight element that rank 0 takes from its peers in a step\n", world, steps);
   const double elements = (double)(width[0] * width[1] + width[1] * width[2]);

@@ -51,6 +51,16 @@ double option_real(const char *name, const char *value, double least, double mos
   return x;
 }
 
+void option_none(int count, char **arguments, const char *about) {
+  static char name[32];
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(about, ":"), about);
+  option_program = name;
+  if (count < 2) return;
+  if (strcmp(arguments[1], "--help") && strcmp(arguments[1], "-h")) option_unknown(arguments[1]);
+  printf("%s\n\n  --help   this text; there are no other options\n", about);
+  exit(0);
+}
+
 static void need_writable(const char *name, const char *path, const char *folder) {
   struct stat status;
   if (stat(folder, &status)) option_bad(name, path, "cannot write there: %s: %s", folder, strerror(errno));

@@ -18,6 +18,8 @@ void option_unknown(const char *name);
 int option_is(const char *option, const char *name, const char *value);
 int64_t option_integer(const char *name, const char *value, int64_t least, int64_t most);
 double option_real(const char *name, const char *value, double least, double most);
+/* Of a program that takes none but --help; about = "NAME: what it does". */
+void option_none(int count, char **arguments, const char *about);
 /* Before hours of work: makes the folder, with its parents, and sees that files can be written in it. */
 void option_folder(const char *name, const char *path);
 /* The same for a file that is written later; its folder must exist. */

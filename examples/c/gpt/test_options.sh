@@ -21,6 +21,10 @@ refused() { # TEXT PROGRAM OPTIONS...
 }
 
 touch file
+for program in quantize step shared_x allocator; do
+  refused "$program: --bogus: there is no such option (see --help)" $program --bogus
+  "$bin/$program" --help | grep -q "^$program: " || { echo "$program has no --help"; exit 1; }
+done
 for program in gpt gpt_zero1 $mlp; do
   refused "$program: --steps=5: there is no such option; a value" $program --steps=5
   refused "$program: --bogus: there is no such option (see --help)" $program --bogus
