@@ -12,6 +12,10 @@ extern "C" {
  *  A group of ranks, behind a table of callbacks: threads of one process (local), NCCL, MPI, or the caller's own. A
  * call that only enqueues cannot report a later death: fp8_comm_status() polls for it, fp8_comm_wait() waits with a
  * timeout.
+ *  Ranks check their arguments each by itself, before anything is sent, and do not agree on errors, which would cost
+ * every call a round trip: where one rank's call is refused, its peers have begun and wait for it, until it makes the
+ * call after all, destroys its end of a local group, or their own fp8_comm_wait() gives up (MPI: nothing ends that).
+ * What must be equal is compared once, at setup: fp8_param_check(), fp8_comm_check().
  *  @{ */
 
 /** A rank's end of a group. [serial]: every rank makes the same calls in the same order. */

@@ -139,6 +139,26 @@ static void misfits(void **state) {
   fp8_context_destroy(c);
 }
 
+/* Ranks do not agree on errors: the peers of one whose arguments are refused wait until it makes the call. */
+static void refused_body(rank_call *self) {
+  fp8_buffer b = dev_new(self->c, NULL, 64);
+  fp8_tensor t = tensor_1d(b.data, FP8_DTYPE_BF16, 6);
+  if (self->rank == 1) {
+    MUST_FAIL(fp8_all_reduce_max(self->c, self->comm, &t, self->stream), FP8_ERR_ARGUMENT, "inout.dtype is BF16");
+    usleep(20000);
+  }
+  MUST(reduce(self, &b, FP8_DTYPE_U8, 6));
+  MUST(fp8_comm_status(self->comm));
+  dev_free(self->c, &b);
+}
+
+static void one_refused(void **state) {
+  fp8_context *c = ranks_context(1);
+  (void)state;
+  run_ranks(c, 3, refused_body, NULL);
+  fp8_context_destroy(c);
+}
+
 typedef struct lone {
   fp8_context *c;
   fp8_comm *comm;
@@ -405,10 +425,11 @@ static void no_handle_on_failure(void **state) {
 RANKS_MAIN(cmocka_unit_test(reductions), cmocka_unit_test(comparisons), cmocka_unit_test(param_lists))
 #else
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(reductions),  cmocka_unit_test(comparisons), cmocka_unit_test(param_lists),
-      cmocka_unit_test(misfits),     cmocka_unit_test(dead_rank),   cmocka_unit_test(stalled_rank),
-      cmocka_unit_test(one_of_each), cmocka_unit_test(refusals),    cmocka_unit_test(no_handle_on_failure)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(reductions),   cmocka_unit_test(comparisons),
+                                     cmocka_unit_test(param_lists),  cmocka_unit_test(misfits),
+                                     cmocka_unit_test(one_refused),  cmocka_unit_test(dead_rank),
+                                     cmocka_unit_test(stalled_rank), cmocka_unit_test(one_of_each),
+                                     cmocka_unit_test(refusals),     cmocka_unit_test(no_handle_on_failure)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #endif
