@@ -4,6 +4,7 @@
 # What a command line gets wrong is said before anything is trained, by the program's name, and ends with 2.
 set -eu
 folder=$1 bin=$2 mlp=${3:-}
+demo=$(cd "$(dirname "$0")/../../.." && pwd)/scripts/demo.sh
 rm -rf "$folder"
 mkdir -p "$folder"
 cd "$folder"
@@ -11,7 +12,8 @@ cd "$folder"
 refused() { # TEXT PROGRAM OPTIONS...
   local text=$1 program=$2 rc=0
   shift 2
-  timeout 20 "$bin/$program" "$@" >log 2>&1 || rc=$?
+  case $program in /*) ;; *) program=$bin/$program ;; esac
+  timeout 20 "$program" "$@" >log 2>&1 || rc=$?
   if [ $rc != 2 ] || ! grep -qF -- "$text" log; then
     echo "$program $*: ended with $rc, not with 2 and '$text'"
     cat log
@@ -55,4 +57,9 @@ for program in gpt gpt_zero1 $mlp; do
     if [ "$option" != --help ]; then refused "$program: $option: a value is needed" $program "$option"; fi
   done
 done
+refused "demo.sh: --bogus: there is no such option" "$demo" --bogus 1
+refused "demo.sh: --steps=5: there is no such option" "$demo" --steps=5
+refused "demo.sh: --out: a value is needed" "$demo" --steps 5 --out
+refused "demo.sh: --device cuda:x: cpu, cuda or cuda:N is needed" "$demo" --device cuda:x
+if grep -q "setup:" log; then echo "the demo installs before it looks at its arguments"; exit 1; fi
 echo "all refused as they should"
