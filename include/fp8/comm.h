@@ -82,7 +82,8 @@ FP8_API fp8_status fp8_comm_create(const fp8_comm_ops *ops, fp8_comm **comm);
 FP8_API fp8_status fp8_comm_create_local(int32_t size, fp8_comm **comms);
 
 /** Borrows an ncclComm_t: it must outlive the communicator, and is never aborted. Needs the copy of NCCL that made it
- * in the process. [pure]
+ * in the process. NCCL connects ranks at their first collective, which ranks of one process may not capture: run one
+ * step before a capture. [pure]
  *  @param nccl_comm an ncclComm_t
  *  @param[out] comm to be destroyed by fp8_comm_destroy()
  *  @return FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_COMM */
@@ -93,7 +94,7 @@ FP8_API fp8_status fp8_comm_create_nccl(void *nccl_comm, fp8_comm **comm);
  *  @return FP8_OK, FP8_ERR_UNSUPPORTED or FP8_ERR_COMM */
 FP8_API fp8_status fp8_comm_nccl_id(uint8_t *id);
 
-/** Makes an NCCL communicator that libfp8 owns: it may be aborted. [waits] for all ranks
+/** Makes an NCCL communicator that libfp8 owns: it may be aborted. Its ranks are connected. [waits] for all ranks
  *  @param context a CUDA context: its device
  *  @param id 128 bytes of fp8_comm_nccl_id(), equal on all ranks
  *  @param rank this rank

@@ -26,7 +26,10 @@ int32_t refuse(const ops::HostApi *host, int32_t status, int64_t code, const std
 
 int32_t answer(const State &s, int result, const char *what) {
   if (result == kSuccess) return FP8_OK;
-  return refuse(s.host, FP8_ERR_COMM, result, std::string("NCCL: ") + what + ": " + s.api->error_string(result));
+  const char *detail = s.api->last_error(s.comm);
+  return refuse(s.host, FP8_ERR_COMM, result,
+                std::string("NCCL: ") + what + ": " + s.api->error_string(result) +
+                    (detail && *detail ? std::string(" (") + detail + ")" : ""));
 }
 
 int32_t answer_cuda(const State &s, cudaError_t e, const char *what) {
@@ -183,6 +186,29 @@ void release(void *user) {
   delete s;
 }
 
+// NCCL connects ranks at their first collective and then enables peer access between devices of one process, which
+// CUDA refuses inside a stream capture. Here nothing is captured yet: a byte each by ring and, with a sum that small,
+// by tree.
+int32_t connect(State &s) {
+  if (s.size == 1) return FP8_OK;
+  OnDevice device(s.device);
+  char *memory = nullptr;
+  cudaStream_t stream = nullptr;
+  int32_t answered =
+      answer_cuda(s, cudaMalloc(reinterpret_cast<void **>(&memory), size_t(s.size)), "memory to connect ranks");
+  if (answered == FP8_OK)
+    answered = answer_cuda(s, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+  if (answered == FP8_OK) answered = answer_cuda(s, cudaMemsetAsync(memory, 0, size_t(s.size), stream), "a fill");
+  if (answered == FP8_OK)
+    answered = answer(s, s.api->all_gather(memory + s.rank, memory, 1, kUint8, s.comm, stream), "connecting ranks");
+  if (answered == FP8_OK)
+    answered = answer(s, s.api->all_reduce(memory, memory, 1, kUint8, kMax, s.comm, stream), "connecting ranks");
+  if (answered == FP8_OK) answered = answer_cuda(s, cudaStreamSynchronize(stream), "connecting ranks");
+  if (stream) cudaStreamDestroy(stream);
+  if (memory) cudaFree(memory);
+  return answered;
+}
+
 int32_t fill(const ops::HostApi *host, const Api *api, Comm comm, bool owned, ops::CommTable *table) {
   State *s = new (std::nothrow) State{api, host, comm, 0, 0, 0, owned};
   if (!s) return refuse(host, FP8_ERR_NO_MEMORY, 0, "the host is out of memory");
@@ -191,6 +217,10 @@ int32_t fill(const ops::HostApi *host, const Api *api, Comm comm, bool owned, op
   if (result == kSuccess) result = api->device(comm, &s->device);
   if (result != kSuccess) {
     const int32_t answered = answer(*s, result, "asking for rank and size");
+    release(s);
+    return answered;
+  }
+  if (const int32_t answered = owned ? connect(*s) : int32_t{FP8_OK}) {
     release(s);
     return answered;
   }

@@ -27,6 +27,7 @@ bool fill(void *library, Api &api) {
   take(api.rank, "ncclCommUserRank");
   take(api.device, "ncclCommCuDevice");
   take(api.error_string, "ncclGetErrorString");
+  take(api.last_error, "ncclGetLastError");
   take(api.all_reduce, "ncclAllReduce");
   take(api.all_gather, "ncclAllGather");
   take(api.broadcast, "ncclBroadcast");

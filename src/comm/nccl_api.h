@@ -29,6 +29,7 @@ struct Api {
   int (*rank)(Comm, int *) = nullptr;
   int (*device)(Comm, int *) = nullptr;
   const char *(*error_string)(int) = nullptr;
+  const char *(*last_error)(Comm) = nullptr;  // what its log would say
   int (*all_reduce)(const void *, void *, size_t, int type, int op, Comm, cudaStream_t) = nullptr;
   int (*all_gather)(const void *, void *, size_t, int type, Comm, cudaStream_t) = nullptr;
   int (*broadcast)(const void *, void *, size_t, int type, int root, Comm, cudaStream_t) = nullptr;

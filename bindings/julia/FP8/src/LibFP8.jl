@@ -1259,7 +1259,8 @@ end
     fp8_comm_create_nccl(nccl_comm)
 
 Borrows an ncclComm_t: it must outlive the communicator, and is never aborted. Needs the copy of NCCL that made it
-in the process. [pure]
+in the process. NCCL connects ranks at their first collective, which ranks of one process may not capture: run one
+step before a capture. [pure]
  * `nccl_comm`: an ncclComm_t
  * `comm`: to be destroyed by fp8_comm_destroy()
  Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_COMM
@@ -1285,7 +1286,7 @@ end
 """
     fp8_comm_create_nccl_rank(context, id, rank, size)
 
-Makes an NCCL communicator that libfp8 owns: it may be aborted. [waits] for all ranks
+Makes an NCCL communicator that libfp8 owns: it may be aborted. Its ranks are connected. [waits] for all ranks
  * `context`: a CUDA context: its device
  * `id`: 128 bytes of fp8_comm_nccl_id(), equal on all ranks
  * `rank`: this rank
