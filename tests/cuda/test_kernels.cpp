@@ -2,9 +2,9 @@
 // The CUDA kernels, run by the host emulation, give the CPU backend's bits.
 #include <cmath>
 
+#include "../unit/quantize_case.h"
 #include "cpu/launch_cpu.h"
 #include "cuda/launch_cuda.h"
-#include "quantize_case.h"
 
 // after the standard headers: CMocka wants these
 #include <setjmp.h>

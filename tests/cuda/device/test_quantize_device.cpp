@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../quantize_case.h"
+#include "../../unit/quantize_case.h"
 #include "cpu/launch_cpu.h"
 #include "module.h"
 
