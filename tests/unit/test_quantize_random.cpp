@@ -21,7 +21,8 @@ struct Sizes {
 
 std::vector<uint8_t> run(uint64_t seed, Sizes sizes, fp8::cpu::Simd target, int threads) {
   const size_t bytes = fp8::test::make_case(seed, nullptr, sizes.begin, sizes.count).arena.size();
-  const std::unique_ptr<void, void (*)(void *)> arena(std::aligned_alloc(4096, (bytes + 4096) / 4096 * 4096), std::free);
+  const std::unique_ptr<void, void (*)(void *)> arena(std::aligned_alloc(4096, (bytes + 4096) / 4096 * 4096),
+                                                      std::free);
   fp8::test::Case c = fp8::test::make_case(seed, arena.get(), sizes.begin, sizes.count);
   std::memcpy(arena.get(), c.arena.data(), bytes);
   std::vector<char> workspace(fp8::cpu::quantize_workspace(c.q));
@@ -39,8 +40,7 @@ void compare(uint64_t seed, Sizes sizes, const std::string &text) {
 }
 
 void every_target_writes_the_same(void **) {
-  static constexpr int64_t sizes[] = {0,  1,   2,   5,   17,  31,  32,  33,   64,
-                                      127, 128, 129, 136, 300, 512, 777, 1024, 2100};
+  static constexpr int64_t sizes[] = {0, 1, 2, 5, 17, 31, 32, 33, 64, 127, 128, 129, 136, 300, 512, 777, 1024, 2100};
   const Sizes all{sizes, sizeof sizes / sizeof *sizes};
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const fp8::test::Case shape = fp8::test::make_case(seed, nullptr, all.begin, all.count);
@@ -48,7 +48,8 @@ void every_target_writes_the_same(void **) {
   }
 }
 
-// Quantized matrices as input with a scale a row, so that the amaxes of all come first: longer than any tile either way.
+// Quantized matrices as input with a scale a row, so that the amaxes of all come first: longer than any tile either
+// way.
 void sources(void **) {
   static constexpr int64_t sizes[] = {24, 1100};
   int wide = 0;
