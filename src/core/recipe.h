@@ -15,7 +15,7 @@ namespace fp8 {
 fp8_recipe *create_recipe(const fp8_recipe_config &config);  // resolves; throws UNSUPPORTED outside the closed list
 fp8_recipe *parse_recipe(const char *text);
 std::string recipe_text(const fp8_recipe &r);
-std::string role_text(int32_t dtype, int32_t scaling);  // "e4m3/1x128"
+std::string role_text(int32_t dtype, int32_t scaling);  // "e4m3/1x128"; "F32 (1)/1x128" where a text has no word
 const char *rule_text(int32_t rule);                    // "pow2"
 
 fp8_recipe_config preset_config(int32_t preset);

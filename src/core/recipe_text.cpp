@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <iterator>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
@@ -156,7 +158,10 @@ void parse_field(fp8_recipe_config &c, const std::string &key, const std::string
 }  // namespace
 
 std::string role_text(int32_t dtype, int32_t scaling) {
-  return std::string(name_of(kDtypes, dtype)) + "/" + name_of(kScalings, scaling);
+  const bool known =
+      std::any_of(std::begin(kDtypes), std::end(kDtypes), [&](const Name &n) { return n.value == dtype; });
+  const std::string text = known ? name_of(kDtypes, dtype) : dtype_name(dtype) + (" (" + std::to_string(dtype) + ")");
+  return text + "/" + name_of(kScalings, scaling);
 }
 
 const char *rule_text(int32_t rule) { return name_of(kRules, rule); }

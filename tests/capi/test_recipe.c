@@ -238,6 +238,19 @@ static void refusals_say_what_a_text_says(void **state) {
     fp8_last_error(&error);
     if (!strstr(error.message, rows[i].says)) fail_msg("%s: %s", rows[i].text, error.message);
   }
+  /* dtypes that a text cannot name are named all the same */
+  static const int32_t dtypes[] = {FP8_DTYPE_F32, 77, -3};
+  static const char *const says[] = {"w=F32 (1)/128x128 (config.weight_dtype", "w=unknown (77)/128x128",
+                                     "w=unknown (-3)/128x128"};
+  for (size_t i = 0; i < 3; ++i) {
+    fp8_recipe_config c = preset(FP8_PRESET_BLOCK);
+    fp8_error error;
+    c.weight_dtype = dtypes[i];
+    assert_int_equal(make(&c, NULL), FP8_ERR_UNSUPPORTED);
+    FP8_INIT(&error);
+    fp8_last_error(&error);
+    if (!strstr(error.message, says[i])) fail_msg("%s", error.message);
+  }
   fp8_recipe *recipe = NULL; /* what the hint and docs/recipes.md offer */
   assert_int_equal(fp8_recipe_from_string("block;w=bf16/unquantized;coverage=wgrad", &recipe), FP8_OK);
   fp8_recipe_destroy(recipe);
