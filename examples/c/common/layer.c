@@ -4,6 +4,7 @@
 enum { COUNT_X, COUNT_W, COUNT_DY };
 
 void layer_create(Layer *layer, Memory *memory) {
+  if (layer->bias) layer->rounded_bias = memory_alloc(memory, (uint64_t)layer->out * sizeof(bf16));
   /* COPY: where the weight is not quantized (BF16), it still needs memory of its own, since the master is FP32. */
   FP8_INIT(&layer->quantized);
   CHECK(fp8_linear_describe(layer->plan, FP8_ROLE_WEIGHT, 0, FP8_SIDE_BOTH | FP8_SIDE_COPY, &layer->quantized));
@@ -42,15 +43,23 @@ static void quantize(const LayerCall *call, const fp8_tensor *x, fp8_qtensor *q,
   CHECK(fp8_quantize(call->context, call->recipe, &args, call->stream));
 }
 
+/* A BF16 bias is added inside the product; to add an FP32 one to a BF16 output takes a pass over FP32 sums. */
+void layer_round_bias(const LayerCall *call, Layer *layer) {
+  fp8_tensor master = vector(layer->bias, FP8_DTYPE_F32, layer->out);
+  fp8_tensor rounded = vector(layer->rounded_bias, FP8_DTYPE_BF16, layer->out);
+  if (layer->bias) CHECK(fp8_cast(call->context, &master, NULL, 0, &rounded, call->stream));
+}
+
 void layer_quantize_weight(const LayerCall *call, Layer *layer) {
   fp8_tensor master = matrix(layer->weight, FP8_DTYPE_F32, layer->out, layer->in), view;
   quantize(call, &master, &layer->quantized, FP8_ROLE_WEIGHT, counts(call, layer, COUNT_W, &view), NULL);
+  layer_round_bias(call, layer);
 }
 
 void layer_forward(const LayerCall *call, Layer *layer, const bf16 *x, bf16 *y, int training) {
   fp8_tensor tx = matrix(x, FP8_DTYPE_BF16, layer->rows, layer->in), view;
   fp8_tensor ty = matrix(y, FP8_DTYPE_BF16, layer->rows, layer->out);
-  fp8_tensor bias = vector(layer->bias, FP8_DTYPE_F32, layer->out);
+  fp8_tensor bias = vector(layer->rounded_bias, FP8_DTYPE_BF16, layer->out);
   fp8_linear_forward_args args;
   FP8_INIT(&args);
   args.x = &tx;

@@ -14,6 +14,7 @@ typedef struct Layer {
   const fp8_linear *plan; /* shared by all layers of this kind */
   int64_t in, out, rows;
   float *weight, *bias, *dweight, *dbias; /* FP32 master and gradient; bias may be NULL */
+  bf16 *rounded_bias;                     /* what forward adds, in y's dtype, as products add it themselves */
   fp8_qtensor quantized;                  /* the weight, both sides, once per optimizer step */
   int late_columns;                       /* its column side is placed by the caller, and made when backward needs it */
   fp8_qtensor saved; /* x for wgrad: an FP8 column side, or a view of a BF16 x that the caller keeps */
@@ -35,8 +36,9 @@ typedef struct LayerCall { /* what all calls of a step share */
 
 /* Describes and places the weight and what is saved. */
 void layer_create(Layer *layer, Memory *memory);
-int layer_views_x(const Layer *layer); /* x must outlive backward */
-void layer_quantize_weight(const LayerCall *call, Layer *layer);
+int layer_views_x(const Layer *layer);                           /* x must outlive backward */
+void layer_quantize_weight(const LayerCall *call, Layer *layer); /* and rounds the bias */
+void layer_round_bias(const LayerCall *call, Layer *layer);
 void layer_forward(const LayerCall *call, Layer *layer, const bf16 *x, bf16 *y, int training);
 /* dw and dbias accumulate in FP32; x is read only by a layer that passes_x; dx may be NULL. */
 void layer_backward(const LayerCall *call, Layer *layer, const bf16 *x, const bf16 *dy, bf16 *dx);

@@ -30,6 +30,12 @@ void model_quantize_weights(Model *m) {
   layer_quantize_weight(&call, &m->head);
 }
 
+void model_round_biases(Model *m) {
+  LayerCall call = layer_call(m, m->recipe);
+  for (int64_t l = 0; l < m->config.shape.layers; ++l)
+    for (int k = 0; k < LINEAR_KINDS; ++k) layer_round_bias(&call, &m->blocks[l].layers[k]);
+}
+
 /* residual_in + branch -> residual_out -> norm -> out */
 static void norm(Model *m, const float *in, const bf16 *branch, float *sum, int gain, int shift, bf16 *out, float *mean,
                  float *scale) {

@@ -58,7 +58,8 @@ typedef struct SavedBytes { /* for backward, per token, of one linear of each ki
 } SavedBytes;
 
 void model_create(Model *model, const ModelConfig *config);
-void model_quantize_weights(Model *model); /* once per optimizer step */
+void model_quantize_weights(Model *model); /* once per optimizer step; rounds the biases too */
+void model_round_biases(Model *model);
 /* Mean loss of one micro-batch; `training` keeps what backward needs. [waits] */
 double model_forward(Model *model, const uint8_t *tokens, const uint8_t *targets, int training);
 void model_backward(Model *model);             /* of the last forward; gradients accumulate */

@@ -177,6 +177,7 @@ void sharded_publish(Sharded *z) {
   int64_t first = p->items[p->head].offset;
   parallel_replicate(z->parallel, p->master, p->size, 0, first, p->items[0].value);
   parallel_replicate(z->parallel, p->master, p->size, p->decayed, p->size, value_of(p, p->blocks[0].bias[0]));
+  model_round_biases(m);
   memory_zero(&m->memory, p->grad, (uint64_t)p->size * sizeof(float));
   parallel_wait(z->parallel);
 }
