@@ -42,7 +42,7 @@ __device__ __forceinline__ void columns(int64_t dim, int lane, F visit) {
 }
 
 template <int kSteps>
-__global__ void __launch_bounds__(kThreads) forward(Forward c) {
+__global__ void __launch_bounds__(kThreads, 3) forward(Forward c) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (row >= c.rows) return;
@@ -81,40 +81,41 @@ __global__ void __launch_bounds__(kThreads) forward(Forward c) {
   if (lane == 0) c.a.mean[row] = mean, c.a.scale[row] = scale;
 }
 
+// What is loaded is kept as it came: in few registers, so that two blocks share a multiprocessor.
 template <int kSteps>
-__global__ void __launch_bounds__(kThreads) backward_rows(Backward c) {
+__global__ void __launch_bounds__(kThreads, 2) backward_rows(Backward c) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (row >= c.rows) return;
   const float *x = c.a.residual + row * c.dim, mean = c.a.mean[row], scale = c.a.scale[row];
   const bf16 *dout = c.a.dout + row * c.dim;
-  float2 kept_g[kKept + 1] = {}, kept_x[kKept + 1] = {};  // gradient times gain, centred input
-  float2 kept_d[kSteps + 1] = {};
   float *dx = c.a.dresidual + row * c.dim;
-  auto gradient = [&](int64_t j) {
-    const uint32_t d = load_pair(dout + j);
+  float2 kept_x[kKept + 1] = {}, kept_d[kSteps + 1] = {};
+  uint32_t kept_g[kKept + 1] = {};
+  auto gradient = [&](uint32_t d, int64_t j) {
     const float2 gain = load2(c.a.gain + j);
     return make_float2(low(d) * gain.x, high(d) * gain.y);
   };
-  auto centred = [&](int64_t j) {
-    const float2 v = load2(x + j);
-    return make_float2(v.x - mean, v.y - mean);
-  };
   float sum = 0.0f, dot = 0.0f;
+  if constexpr (kSteps != 0) {
+    columns<kSteps>(c.dim, lane,
+                    [&](int step, int64_t j) { kept_g[step] = load_pair(dout + j), kept_x[step] = load2(x + j); });
+    columns<kSteps>(c.dim, lane, [&](int step, int64_t j) { kept_d[kSteps ? step : 0] = load2(dx + j); });
+  }
   columns<kSteps>(c.dim, lane, [&](int step, int64_t j) {
-    const float2 g = gradient(j), v = centred(j);
-    kept_g[step] = g, kept_x[step] = v;
-    if (kSteps) kept_d[kSteps ? step : 0] = load2(dx + j);
+    if (kSteps == 0) kept_g[step] = load_pair(dout + j), kept_x[step] = load2(x + j);
+    const float2 g = gradient(kept_g[step], j), v = kept_x[step];
     sum += g.x + g.y;
-    dot += g.x * v.x + g.y * v.y;
+    dot += g.x * (v.x - mean) + g.y * (v.y - mean);
   });
   sum = warp_sum(sum) / static_cast<float>(c.dim);
   dot = warp_sum(dot) * scale * scale / static_cast<float>(c.dim);
   columns<kSteps>(c.dim, lane, [&](int step, int64_t j) {
-    const float2 g = step < kKept ? kept_g[step] : gradient(j), v = step < kKept ? kept_x[step] : centred(j);
+    const float2 g = gradient(step < kKept ? kept_g[step] : load_pair(dout + j), j);
+    const float2 v = step < kKept ? kept_x[step] : load2(x + j);
     float2 d = kSteps ? kept_d[kSteps ? step : 0] : load2(dx + j);
-    d.x += scale * (g.x - sum - v.x * dot);
-    d.y += scale * (g.y - sum - v.y * dot);
+    d.x += scale * (g.x - sum - (v.x - mean) * dot);
+    d.y += scale * (g.y - sum - (v.y - mean) * dot);
     store2(dx + j, d);
     if (c.a.dbranch) store_pair(c.a.dbranch + row * c.dim + j, d.x, d.y);
   });
