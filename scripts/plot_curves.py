@@ -39,7 +39,8 @@ def read(path):
 
 def style(run):
     base, _, fault = run.partition("+")
-    label = NAMES.get(base, base) + (f" with {fault}" if fault else "")
+    base, _, text = base.partition(";")  # a recipe by its text
+    label = NAMES.get(base, base) + (f" {text.replace(';', ' ')}" if text else "") + (f" with {fault}" if fault else "")
     return label, COLOURS.get(run)
 
 

@@ -28,8 +28,9 @@ void progress_show(Progress *p, int64_t done, const char *detail) {
   if (!p->terminal && tenth == p->tenth) return;
   p->tenth = tenth;
   if (!p->terminal) {
-    fprintf(stderr, "%s  step %lld/%lld  %s  %d:%02d left\n", p->label, (long long)done, (long long)p->total, detail,
-            left / 60, left % 60);
+    fprintf(stderr, "%s  step %lld/%lld  %s", p->label, (long long)done, (long long)p->total, detail);
+    if (p->total_seconds > 0.0) fprintf(stderr, "  %d:%02d left", left / 60, left % 60);
+    fputc('\n', stderr);
     return;
   }
   char bar[3 * 24 + 1], *at = bar;

@@ -6,6 +6,10 @@
 static fp8_recipe *create_recipe(const ModelConfig *config) {
   fp8_recipe_config recipe_config;
   fp8_recipe *recipe;
+  if (config->recipe) {
+    CHECK(fp8_recipe_from_string(config->recipe, &recipe));
+    return recipe;
+  }
   FP8_INIT(&recipe_config);
   CHECK(fp8_recipe_config_preset(config->preset, &recipe_config));
   fault_recipe(config->fault, &recipe_config);

@@ -13,7 +13,7 @@ typedef struct Runs {
 static void add(Runs *runs, int32_t preset, enum Fault fault, int outliers, uint64_t seed) {
   static char texts[2][PRESET_COUNT + FAULT_COUNT][64]; /* names and titles of what is more than a preset */
   const Preset *p = preset_find(preset);
-  Run run = {p->name, p->title, preset, fault, seed, outliers};
+  Run run = {p->name, p->title, preset, fault, seed, outliers, NULL};
   if (fault != FAULT_NONE || outliers) {
     const char *what = fault != FAULT_NONE ? fault_name(fault) : "outliers";
     int slot = fault != FAULT_NONE ? PRESET_COUNT + (int)fault : (int)(p - presets);
@@ -22,6 +22,20 @@ static void add(Runs *runs, int32_t preset, enum Fault fault, int outliers, uint
     run.name = texts[0][slot];
     run.title = texts[1][slot];
   }
+  runs->items[runs->count++] = run;
+}
+
+static void add_text(Runs *runs, const char *text, int slot, uint64_t seed) {
+  static char titles[MOST_TEXTS][96];
+  fp8_recipe *recipe;
+  fp8_recipe_config config;
+  CHECK(fp8_recipe_from_string(text, &recipe));
+  CHECK(fp8_recipe_query(recipe, (FP8_INIT(&config), &config)));
+  fp8_recipe_destroy(recipe);
+  snprintf(titles[slot], sizeof titles[0], "%s%s", preset_find(config.preset)->title, strchr(text, ';'));
+  for (char *at = titles[slot]; *at; ++at)
+    if (*at == ';') *at = ' ';
+  Run run = {text, titles[slot], config.preset, FAULT_NONE, seed, 0, text};
   runs->items[runs->count++] = run;
 }
 
@@ -34,6 +48,7 @@ static void list_runs(const Options *o, Runs *runs) {
     add(runs, FP8_PRESET_NONE, FAULT_NONE, 0, seed);
     for (int i = 1; i < PRESET_COUNT; ++i)
       if (o->chosen[i]) add(runs, presets[i].preset, FAULT_NONE, 0, seed);
+    for (int i = 0; i < o->text_count; ++i) add_text(runs, o->texts[i], i, seed);
     for (int f = 1; f < FAULT_COUNT; ++f) {
       if (!o->faults[f]) continue;
       int outliers = f == FAULT_FLOOR_OUTLIERS;
@@ -45,6 +60,31 @@ static void list_runs(const Options *o, Runs *runs) {
     }
     if (!o->seeds && runs->count > before + 1) add(runs, FP8_PRESET_NONE, FAULT_NONE, 0, seed + 1);
   }
+}
+
+static int is_listed(const char *list, const Run *run) {
+  char name[96];
+  size_t length = (size_t)snprintf(name, sizeof name, "%s-%llu", run->name, (unsigned long long)run->seed);
+  for (const char *at = list; *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ','))
+    if (strcspn(at, ",") == length && !strncmp(at, name, length)) return 1;
+  return 0;
+}
+
+/* --only: the runs that are this process's. */
+static void keep_listed(const char *list, Runs *runs) {
+  int kept = 0, listed = *list != 0, found = 0;
+  for (const char *at = list; *at; ++at) listed += *at == ',';
+  for (int i = 0; i < runs->count; ++i) found += is_listed(list, &runs->items[i]);
+  if (found != listed) {
+    fprintf(stderr, "gpt: --only %s: names of runs are needed, which are", list);
+    for (int i = 0; i < runs->count; ++i)
+      fprintf(stderr, " %s-%llu", runs->items[i].name, (unsigned long long)runs->items[i].seed);
+    fputc('\n', stderr);
+    exit(2);
+  }
+  for (int i = 0; i < runs->count; ++i)
+    if (is_listed(list, &runs->items[i])) runs->items[kept++] = runs->items[i];
+  runs->count = kept;
 }
 
 /* Measures one run of each kind; seconds[i] is then what a step of run i takes, and forwards[i] a validation batch. */
@@ -102,15 +142,16 @@ int main(int count, char **arguments) {
   session_open(&session, &options);
   if (options.checkpoint) pieces_begin();
 
-  size_t most = (size_t)(options.seeds ? options.seeds : 1) * (PRESET_COUNT + FAULT_COUNT + 2);
+  size_t most = (size_t)(options.seeds ? options.seeds : 1) * (PRESET_COUNT + MOST_TEXTS + FAULT_COUNT + 2);
   Run *runs = calloc(most, sizeof *runs);
   Result *results = calloc(most, sizeof *results);
   double *seconds = calloc(2 * most, sizeof *seconds), *forwards = seconds + most;
   REQUIRE(runs && results && seconds, "out of memory");
   Runs list = {runs, 0};
   list_runs(&options, &list);
-  int run_count = list.count;
-  measure(&session, runs, run_count, seconds, forwards);
+  if (options.only) keep_listed(options.only, &list);
+  int run_count = list.count, finished = 0;
+  if (!options.only) measure(&session, runs, run_count, seconds, forwards); /* else others know of the time left */
 
   double per_step = 0.0, validation = 0.0;
   for (int i = 0; i < run_count; ++i) {
@@ -131,11 +172,13 @@ int main(int count, char **arguments) {
   session.progress.total_seconds = (double)steps * per_step + validation;
   for (int i = 0; i < run_count; ++i) {
     double expected = (double)steps * seconds[i] + forwards[i] * (double)train_validation_batches(&session);
-    train(&session, &runs[i], steps, expected, &results[i]);
+    finished += train(&session, &runs[i], steps, expected, &results[i]);
   }
 
-  Report report = {&session, results, run_count, steps};
-  report_write(&report);
+  if (!options.only && finished == run_count) {
+    Report report = {&session, results, run_count, steps};
+    report_write(&report);
+  }
   explain(&session);
   printf("took %.0f s\n", seconds_now() - start);
   for (int i = 0; i < run_count; ++i) free(results[i].losses);
@@ -143,5 +186,5 @@ int main(int count, char **arguments) {
   free(runs);
   free(seconds);
   session_close(&session);
-  return 0;
+  return finished == run_count ? 0 : TO_BE_CONTINUED;
 }

@@ -15,7 +15,8 @@ typedef struct ModelConfig {
   Shape shape;
   int64_t micro_batches;
   int32_t preset;
-  uint64_t seed; /* of the initial weights */
+  const char *recipe; /* its text, if it is more than a preset */
+  uint64_t seed;      /* of the initial weights */
   enum Fault fault;
   float outlier;       /* factor on some channels of the norms' outputs; 1 = none */
   int save_projection; /* see Options */

@@ -9,8 +9,8 @@ static const char help[] =
     "gpt: trains a byte-level GPT with FP8 linears through libfp8 and compares recipes with BF16\n"
     "\n"
     "  --recipe LIST    recipes to compare with the BF16 baseline: all (default), or some of\n"
-    "                   tensor,row,block,mx,mx_w2d (any case, or names such as mxfp8, blockwise);\n"
-    "                   none = the baseline alone\n"
+    "                   tensor,row,block,mx,mx_w2d (any case, or names such as mxfp8, blockwise), or\n"
+    "                   texts of docs/recipes.md: tensor,'tensor;fast=none'; none = the baseline alone\n"
     "  --minutes M      time for everything (default 6): speed is measured at the start, and every\n"
     "                   run gets the same number of steps, at least 10\n"
     "  --steps N        that many optimizer steps a run, however long they take\n"
@@ -23,7 +23,10 @@ static const char help[] =
     "  --out DIR        where CSV and tables go (default: out/gpt)\n"
     "  --checkpoint DIR keeps each finished run's result there, and every minute the state of the run in\n"
     "                   progress: the same command goes on (needs --steps). SIGTERM saves, and ends with 75\n"
-    "  --checkpoint-every N   steps between states, instead of a minute\n";
+    "  --checkpoint-every N   steps between states, instead of a minute\n"
+    "  --until N        with --checkpoint: takes every run to step N only, and ends with 75\n"
+    "  --only LIST      with --checkpoint: makes only these of the runs, by name and seed (none-1,mx-1),\n"
+    "                   and no tables: processes on several GPUs share a comparison\n";
 
 const char options_help[] =
     "  --seed S         of initial weights and batches (default 1)\n"
@@ -35,6 +38,8 @@ const char options_help[] =
     "  --projection W   what the attention projection keeps for backward: passed (default: attention's\n"
     "                   own BF16 output, which is kept anyway) or saved (an FP8 copy beside it)\n"
     "  --device D       cpu (default), cuda or cuda:N\n"
+    "  --tune W         no (default) or yes: the GPU's products are chosen by timing, which takes seconds,\n"
+    "                   and runs no longer repeat bit for bit\n"
     "  --threads N      of the CPU (default: all)\n"
     "  --help           this text\n";
 
@@ -49,13 +54,48 @@ static void parse_faults(Options *o, const char *value) {
   }
 }
 
+/* A text is checked here; one of a baseline would have nothing to be compared with. */
+static void add_text(Options *o, const char *text) {
+  fp8_recipe *recipe;
+  fp8_recipe_config config;
+  fp8_error error;
+  if (fp8_recipe_from_string(text, &recipe) != FP8_OK) {
+    FP8_INIT(&error);
+    fp8_last_error(&error);
+    option_bad("--recipe", text, "%s", error.message);
+  }
+  FP8_INIT(&config);
+  CHECK(fp8_recipe_query(recipe, &config));
+  fp8_recipe_destroy(recipe);
+  if (config.preset == FP8_PRESET_NONE) option_bad("--recipe", text, "the baseline cannot be changed");
+  if (o->text_count == MOST_TEXTS || strlen(text) >= sizeof o->texts[0])
+    option_bad("--recipe", text, "at most %d texts of less than %zu bytes are taken", MOST_TEXTS, sizeof o->texts[0]);
+  snprintf(o->texts[o->text_count++], sizeof o->texts[0], "%s", text);
+}
+
+/* Names go to presets_parse(), items with a ; are texts. */
+static void parse_recipes(Options *o, const char *list) {
+  char names[512] = "", item[256];
+  o->text_count = 0;
+  for (const char *at = list; *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
+    snprintf(item, sizeof item, "%.*s", (int)strcspn(at, ","), at);
+    if (strchr(item, ';'))
+      add_text(o, item);
+    else if (strlen(names) + strlen(item) + 2 > sizeof names)
+      option_bad("--recipe", list, "the list is too long");
+    else
+      snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? "," : "", item);
+  }
+  presets_parse(names, o->chosen);
+}
+
 int options_set(Options *o, const char *name, const char *value) {
   if (option_is("--device", name, value)) {
     if (!place_parse(value, &o->place)) option_bad(name, value, "cpu, cuda or cuda:N is needed");
     if (!place_built(&o->place))
       option_bad(name, value, "this program was built without CUDA (nvcc 13 and cublasLt.h, then cmake -DFP8_CUDA=ON)");
   } else if (option_is("--recipe", name, value))
-    presets_parse(value, o->chosen);
+    parse_recipes(o, value);
   else if (option_is("--steps", name, value))
     o->steps = option_integer(name, value, 1, 1000000000);
   else if (option_is("--seed", name, value))
@@ -76,7 +116,10 @@ int options_set(Options *o, const char *name, const char *value) {
     o->rate = (float)option_real(name, value, 1e-8, 1.0);
   else if (option_is("--threads", name, value))
     o->threads = (int)option_integer(name, value, 1, 4096);
-  else if (option_is("--projection", name, value)) {
+  else if (option_is("--tune", name, value)) {
+    o->tune = !strcmp(value, "yes");
+    if (!o->tune && strcmp(value, "no")) option_bad(name, value, "yes or no is needed");
+  } else if (option_is("--projection", name, value)) {
     o->save_projection = !strcmp(value, "saved");
     if (!o->save_projection && strcmp(value, "passed")) option_bad(name, value, "passed or saved is needed");
   } else
@@ -96,6 +139,10 @@ static int set_comparison(Options *o, const char *name, const char *value) {
     o->checkpoint = value;
   else if (option_is("--checkpoint-every", name, value))
     o->checkpoint_every = option_integer(name, value, 1, 1000000000);
+  else if (option_is("--until", name, value))
+    o->until = option_integer(name, value, 1, 1000000000);
+  else if (option_is("--only", name, value))
+    o->only = value;
   else if (option_is("--fault", name, value))
     parse_faults(o, value);
   else
@@ -137,6 +184,8 @@ void options_parse(Options *options, int count, char **arguments) {
   options_end(options);
   if (options->checkpoint && !options->steps)
     option_bad("--checkpoint", options->checkpoint, "--steps is needed with it");
+  if ((options->until || options->only) && !options->checkpoint)
+    option_bad(options->only ? "--only" : "--until", options->only, "--checkpoint is needed with it");
   option_folder("--out", options->out);
   if (options->checkpoint) option_folder("--checkpoint", options->checkpoint);
 }

@@ -8,6 +8,7 @@
 #include "kernels.h"
 
 enum { LEAST_STEPS = 10 }; /* of a run, however short --minutes is */
+enum { MOST_TEXTS = 8 };
 
 typedef struct Options {
   Place place;
@@ -17,9 +18,12 @@ typedef struct Options {
   double minutes;
   float rate;
   uint64_t seed;
-  int seeds;                /* 0 = the demo: two seeds of the baseline, one of each recipe */
-  int chosen[PRESET_COUNT]; /* beside the baseline */
-  int threads;              /* 0 = all */
+  int seeds;                  /* 0 = the demo: two seeds of the baseline, one of each recipe */
+  int chosen[PRESET_COUNT];   /* beside the baseline */
+  char texts[MOST_TEXTS][64]; /* recipes that are more than a preset, beside it too */
+  int text_count;
+  int threads;         /* 0 = all */
+  int tune;            /* GEMMs are chosen by timing */
   int save_projection; /* the projection keeps an FP8 column side of its own, instead of being passed attention's output
                         */
   int faults[FAULT_COUNT]; /* planted beside the recipes */
@@ -27,6 +31,8 @@ typedef struct Options {
   const char *out;
   const char *checkpoint;   /* a folder, or NULL */
   int64_t checkpoint_every; /* steps; 0 = a minute */
+  int64_t until;            /* a step at which runs are kept, to go on later; 0 = the end */
+  const char *only;         /* runs that this process makes, the others are another's; NULL = all */
 } Options;
 
 /* The command line of gpt: exits on --help (0), and on bad values and on folders that cannot be written (2). */

@@ -7,7 +7,7 @@
 #include "../common/clock.h"
 #include "statefile.h"
 
-enum { FIELDS = 17, PART = 1 << 20, SAVED_SECONDS = 60, TO_BE_CONTINUED = 75, RESULT = 1, STATE = 2 };
+enum { FIELDS = 18, PART = 1 << 20, SAVED_SECONDS = 60, RESULT = 1, STATE = 2 };
 
 static volatile sig_atomic_t stop;
 static double saved_at;
@@ -34,6 +34,12 @@ static const char *path_of(const Session *session, const Run *run, const char *w
   return path;
 }
 
+static int64_t text_number(const char *text) { /* 0 = a preset */
+  uint64_t sum = 0;
+  for (; text && *text; ++text) sum = sum * 0x100000001b3u + (unsigned char)*text;
+  return (int64_t)(sum >> 1);
+}
+
 static void list_fields(const Session *session, const Run *run, int64_t steps, int64_t kind, int64_t values,
                         int64_t taken, Field fields[FIELDS]) {
   const Options *o = &session->options;
@@ -47,6 +53,7 @@ static void list_fields(const Session *session, const Run *run, int64_t steps, i
                        {"batch", o->shape.batch},
                        {"micro-batches", o->micro_batches},
                        {"the recipe", run->preset},
+                       {"the recipe's text, as a number,", text_number(run->recipe)},
                        {"the fault", run->fault},
                        {"outliers", run->outliers},
                        {"the seed", (int64_t)run->seed},
@@ -215,7 +222,8 @@ void piece_step(const Session *session, const Run *run, int64_t steps, const Mod
                 const Piece *piece) {
   int64_t every = session->options.checkpoint_every;
   if (m->step == steps && !stop) return; /* its result follows at once */
-  if (stop || (every ? m->step % every == 0 : seconds_now() - saved_at > SAVED_SECONDS)) {
+  int here = m->step == session->options.until;
+  if (stop || here || (every ? m->step % every == 0 : seconds_now() - saved_at > SAVED_SECONDS)) {
     save(session, run, steps, m, r, piece);
     saved_at = seconds_now();
   }

@@ -5,6 +5,8 @@
 #define GPT_PIECES_H
 #include "train.h"
 
+enum { TO_BE_CONTINUED = 75 }; /* exit status: the same command goes on */
+
 typedef struct Piece { /* of a run in progress, beside the model */
   double smooth;       /* the loss that is shown */
   double seconds;      /* of training, so far */
@@ -15,7 +17,8 @@ int piece_finished(const Session *session, const Run *run);                     
 void piece_result(const Session *session, const Run *run, int64_t steps, Result *result); /* and is read */
 /* Reads what was saved, if anything. Returns the steps taken. */
 int64_t piece_resume(const Session *session, const Run *run, int64_t steps, Model *model, Result *result, Piece *piece);
-/* After a step: saves when it is time. If the program was asked to stop, it ends here, with 75. */
+/* After a step: saves when it is time. If the program was asked to stop, it ends here, with
+ * TO_BE_CONTINUED. */
 void piece_step(const Session *session, const Run *run, int64_t steps, const Model *model, const Result *result,
                 const Piece *piece);
 void piece_end(const Session *session, const Run *run, int64_t steps, const Result *result);

@@ -43,6 +43,12 @@ done
 refused "gpt: --out file: cannot write there: file is not a folder" gpt --out file
 refused "gpt: --out file/in: cannot make file/in: Not a directory" gpt --out file/in
 refused "gpt: --checkpoint file: cannot write there" gpt --checkpoint file --steps 1
+refused "gpt: --only mx-1: --checkpoint is needed" gpt --only mx-1
+refused "gpt: --until: --checkpoint is needed" gpt --until 5
+refused "gpt: --recipe tensor;fat=none: fp8_recipe_from_string: text has unknown field" gpt --recipe "mx,tensor;fat=none"
+refused "gpt: --recipe bf16;fast=none: the baseline cannot be changed" gpt --recipe "bf16;fast=none"
+refused "gpt_zero1: --recipe tensor;fast=none: names of presets are needed here" gpt_zero1 --recipe "tensor;fast=none"
+refused "gpt: --tune maybe: yes or no is needed" gpt --tune maybe
 refused "gpt_zero1: --checkpoint no/file: cannot write there: no: No such" gpt_zero1 --checkpoint no/file --recipe mx
 refused "gpt_zero1: --losses no/file: cannot write there" gpt_zero1 --losses no/file
 refused "gpt_zero1: --losses $PWD: a file is needed" gpt_zero1 --losses "$PWD"

@@ -31,4 +31,17 @@ grep -q -- "--steps is 100 there, 99 here" log
 printf '\377' | dd of=kept/mx-1.result bs=1 seek=600 conv=notrunc status=none
 if "$gpt" "${options[@]}" --checkpoint kept >log 2>&1; then exit 1; fi
 grep -q "is damaged" log
+# processes that share a comparison, each a part of the runs and of the steps
+options=("$@" --steps 40 --recipe "tensor,tensor;fast=none" --checkpoint shared --out shared-out)
+"$gpt" "$@" --steps 40 --recipe "tensor,tensor;fast=none" --out whole >whole.log 2>&1
+rc=0
+"$gpt" "${options[@]}" --only none-2,tensor-1 --until 15 >log 2>&1 || rc=$?
+[ $rc = 75 ] && [ "$(echo shared/*)" = "shared/none-2.state shared/tensor-1.state" ] || { cat log; ls shared; exit 1; }
+"$gpt" "${options[@]}" --only "none-1,tensor;fast=none-1" >log 2>&1
+[ ! -e shared-out/table.md ] || { echo "a part made a table"; exit 1; }
+"$gpt" "${options[@]}" >log 2>&1
+cmp whole/curves.csv shared-out/curves.csv
+[ "$(cut -d, -f1 shared-out/runs.csv | tr '\n' ' ')" = "run none tensor tensor;fast=none none " ] || { cat shared-out/runs.csv; exit 1; }
+if "$gpt" "${options[@]}" --only none-3 >log 2>&1; then exit 1; fi
+grep -q "which are none-1 tensor-1 tensor;fast=none-1 none-2" log
 echo "killed or stopped $deaths times ($saved after saving): the same numbers"

@@ -22,6 +22,7 @@ void session_open(Session *session, const Options *options) {
   config.backend = options->place.backend;
   config.device = options->place.device;
   config.threads = options->threads;
+  config.flags = options->tune ? FP8_CONTEXT_TUNE : 0;
   CHECK(fp8_context_create(&config, &session->context));
   session->stream = place_open(&options->place);
   session->kernels = kernels_of(&options->place);
@@ -45,6 +46,7 @@ ModelConfig train_config(const Session *session, const Run *run) {
                         .shape = o->shape,
                         .micro_batches = o->micro_batches,
                         .preset = run->preset,
+                        .recipe = run->recipe,
                         .seed = run->seed,
                         .fault = run->fault,
                         .outlier = run->outliers ? FAULT_OUTLIER : 1.0f,
@@ -89,7 +91,7 @@ static double one_step(const Session *session, Model *model, uint64_t seed, int6
 int64_t train_validation_batches(const Session *session) {
   int64_t rows = shape_rows(&session->options.shape), held_out = session->text.size - session->text.train;
   int64_t most = (held_out + rows - 1) / rows, wanted = 32768 / rows;
-  wanted = wanted < 1 ? 1 : wanted;
+  wanted = wanted < 16 ? 16 : wanted;
   return wanted < most ? wanted : most;
 }
 
@@ -127,7 +129,7 @@ void train_measure(Session *session, const Run *run, double *step_seconds, doubl
   model_destroy(&model);
 }
 
-void train(Session *session, const Run *run, int64_t steps, double expected_seconds, Result *result) {
+int train(Session *session, const Run *run, int64_t steps, double expected_seconds, Result *result) {
   const Options *o = &session->options;
   int64_t tail = steps - (steps + 9) / 10;
   double tokens = (double)(shape_rows(&o->shape) * o->micro_batches);
@@ -140,14 +142,15 @@ void train(Session *session, const Run *run, int64_t steps, double expected_seco
   REQUIRE(result->losses, "out of memory");
   if (piece_finished(session, run)) {
     piece_result(session, run, steps, result);
-    return;
+    return 1;
   }
   create(session, run, &model);
   int64_t first = o->checkpoint ? piece_resume(session, run, steps, &model, result, &piece) : 0;
   snprintf(label, sizeof label, "%-22s seed %llu", run->title, (unsigned long long)run->seed);
   progress_begin(&session->progress, label, steps, expected_seconds);
   double start = seconds_now() - piece.seconds;
-  for (int64_t step = first; step < steps; ++step) {
+  int64_t end = o->until && o->until < steps ? o->until : steps;
+  for (int64_t step = first; step < end; ++step) {
     double loss = one_step(session, &model, run->seed, step, step >= tail /* statistics cost time */,
                            train_rate(o, step, steps), &result->gradient_norm);
     result->losses[step] = (float)loss;
@@ -159,6 +162,13 @@ void train(Session *session, const Run *run, int64_t steps, double expected_seco
     progress_show(&session->progress, step + 1, detail);
     if (o->checkpoint) piece_step(session, run, steps, &model, result, &piece);
   }
+  if (end < steps) { /* piece_step() has saved it */
+    model_destroy(&model);
+    snprintf(detail, sizeof detail, "kept at step %lld  smoothed loss %.3f  %.0f tokens/s",
+             (long long)(first > end ? first : end), piece.smooth, result->tokens_per_second);
+    progress_end(&session->progress, detail);
+    return 0;
+  }
   model_counts(&model, result->counts);
   model_saved_bytes(&model, &result->saved);
   result->weight_bytes = model_weight_bytes(&model);
@@ -167,4 +177,5 @@ void train(Session *session, const Run *run, int64_t steps, double expected_seco
   if (o->checkpoint) piece_end(session, run, steps, result);
   snprintf(detail, sizeof detail, "validation %.4f  %.0f tokens/s", result->validation, result->tokens_per_second);
   progress_end(&session->progress, detail);
+  return 1;
 }

@@ -13,7 +13,8 @@ typedef struct Run {
   int32_t preset;
   enum Fault fault;
   uint64_t seed;
-  int outliers; /* some channels of the norms' outputs are amplified: a setting with a baseline of its own */
+  int outliers;       /* some channels of the norms' outputs are amplified: a setting with a baseline of its own */
+  const char *recipe; /* text of a recipe that is more than the preset; NULL = the preset */
 } Run;
 
 typedef struct Result {
@@ -39,7 +40,7 @@ typedef struct Session {
 } Session;
 
 static inline int run_same_kind(const Run *a, const Run *b) { /* all but the seed */
-  return a->preset == b->preset && a->fault == b->fault && a->outliers == b->outliers;
+  return a->preset == b->preset && a->fault == b->fault && a->outliers == b->outliers && a->recipe == b->recipe;
 }
 
 void session_open(Session *session, const Options *options);
@@ -48,6 +49,7 @@ float train_rate(const Options *options, int64_t step, int64_t steps);
 void session_close(Session *session);
 /* Seconds of one optimizer step and of one forward of a micro-batch. */
 void train_measure(Session *session, const Run *run, double *step_seconds, double *forward_seconds);
-void train(Session *session, const Run *run, int64_t steps, double expected_seconds, Result *result);
+/* To the end, or to --until; to be continued then: returns 0. */
+int train(Session *session, const Run *run, int64_t steps, double expected_seconds, Result *result);
 int64_t train_validation_batches(const Session *session); /* micro-batches of the last evaluation */
 #endif

@@ -66,7 +66,7 @@ static Account predict(int configuration, int32_t preset, const Shape *s, int wo
 
 static Account measure(const Session *session, Parallel *parallel, int configuration, int32_t preset) {
   const Preset *found = preset_find(configuration == BASELINE ? FP8_PRESET_NONE : preset);
-  Run run = {found->name, found->title, found->preset, FAULT_NONE, session->options.seed, 0};
+  Run run = {found->name, found->title, found->preset, FAULT_NONE, session->options.seed, 0, NULL};
   Sharded z;
   sharded_create(&z, session, parallel, &run, configuration >= PRIMARY ? GATHER_FP8 : GATHER_BF16,
                  configuration == LATE);

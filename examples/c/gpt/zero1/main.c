@@ -96,6 +96,7 @@ static void parse(Extra *x, Options *options, int count, char **arguments, int r
   }
   options_end(options);
   if (!options->steps) options->steps = 20;
+  if (options->text_count) option_bad("--recipe", options->texts[0], "names of presets are needed here");
   if (!x->stop || x->stop > options->steps) x->stop = options->steps;
   int runs = 0;
   for (int i = 1; i < PRESET_COUNT; ++i) {
@@ -125,7 +126,7 @@ static void run(const Job *job, int32_t preset, enum Gathered gathered, int late
   const Extra *x = job->extra;
   const Preset *found = preset_find(preset);
   const char *way = preset == FP8_PRESET_NONE || gathered == GATHER_BF16 ? "bf16" : "fp8";
-  Run what = {found->name, found->title, preset, FAULT_NONE, o->seed, 0};
+  Run what = {found->name, found->title, preset, FAULT_NONE, o->seed, 0, NULL};
   Sharded z;
   double norm = 0.0, start = seconds_now(), warm = start;
   int rank = job->parallel->rank;
