@@ -101,7 +101,8 @@ FP8_API fp8_status fp8_linear_describe(const fp8_linear *linear, int32_t role, i
                                        fp8_qtensor *q);
 
 /** Workspace that is enough for every legal call with up to `rows` tokens (0 too), and for fp8_quantize() of its x, dy
- * and w; one call at a time. It plans hundreds of calls, which takes up to some milliseconds: keep the answer. [pure]
+ * and w; one call at a time. It plans hundreds of calls, which takes up to some milliseconds; the linear keeps its last
+ * 16 answers. [pure]
  *  @param linear the linear
  *  @param rows the most tokens of a call
  *  @param gemms bits of enum fp8_gemm_kind; 0 = all

@@ -2,6 +2,8 @@
 // A linear layer: configuration only. The same code plans without memory (shapes, bytes) and with it; a call whose
 // workspace is the caller's plans with it at once. The plan then runs without further checks.
 #pragma once
+#include <mutex>
+
 #include "core/gemm.h"
 #include "core/quantize.h"
 #include "fp8/linear.h"
@@ -11,6 +13,15 @@ struct fp8_linear : fp8::Counted {
   fp8::Ref<const fp8_recipe> recipe;
   int64_t in_features = 0, out_features = 0;
   int32_t input_dtype = FP8_DTYPE_BF16, output_dtype = FP8_DTYPE_BF16;
+  // Answers of linear_workspace: planning every call of a size takes a while. The oldest goes first.
+  struct Answer {
+    int64_t rows = -1;
+    uint32_t gemms = 0;
+    uint64_t bytes = 0;
+  };
+  mutable std::mutex answers_mutex;
+  mutable Answer answers[16];
+  mutable uint32_t next_answer = 0;
 };
 
 namespace fp8 {

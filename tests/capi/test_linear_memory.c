@@ -194,6 +194,34 @@ static void test_workspace_grows(void **state) {
   }
 }
 
+/* The answers that a linear keeps are those of a linear that has none, more sizes than it keeps included. */
+static void test_workspace_again(void **state) {
+  static const uint32_t gemms[] = {FP8_FPROP, 0, FP8_WGRAD};
+  linear_case k;
+  uint64_t first[30], again;
+  int i, round;
+  (void)state;
+  case_new(&k, FP8_PRESET_BLOCK, 1, 200, 136);
+  for (round = 0; round < 3; ++round)
+    for (i = 0; i < 30; ++i) {
+      const int at = round ? 29 - i : i;
+      OK(fp8_linear_workspace(k.l, at % 10 * 40, gemms[at / 10], &again));
+      if (round) {
+        assert_int_equal(again, first[at]);
+      } else {
+        fp8_linear_config config;
+        fp8_linear *other;
+        FP8_INIT(&config);
+        config.in_features = 200, config.out_features = 136, config.recipe = k.r;
+        OK(fp8_linear_create(k.c, &config, &other));
+        OK(fp8_linear_workspace(other, at % 10 * 40, gemms[at / 10], &first[at]));
+        assert_int_equal(again, first[at]);
+        fp8_linear_destroy(other);
+      }
+    }
+  case_free(&k);
+}
+
 /* Children hold their parents: any order of destruction. */
 static void test_lifetimes(void **state) {
   fp8_context *c = new_context(0);
@@ -282,6 +310,7 @@ int main(void) {
       cmocka_unit_test_teardown(test_allocations, free_all),
       cmocka_unit_test_teardown(test_workspace_plain_dtypes, free_all),
       cmocka_unit_test_teardown(test_workspace_grows, free_all),
+      cmocka_unit_test_teardown(test_workspace_again, free_all),
       cmocka_unit_test_teardown(test_lifetimes, free_all),
       cmocka_unit_test_teardown(test_threads, free_all),
   };

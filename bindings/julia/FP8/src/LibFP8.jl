@@ -1155,7 +1155,8 @@ end
     fp8_linear_workspace(linear, rows, gemms)
 
 Workspace that is enough for every legal call with up to `rows` tokens (0 too), and for fp8_quantize() of its x, dy
-and w; one call at a time. It plans hundreds of calls, which takes up to some milliseconds: keep the answer. [pure]
+and w; one call at a time. It plans hundreds of calls, which takes up to some milliseconds; the linear keeps its last
+16 answers. [pure]
  * `linear`: the linear
  * `rows`: the most tokens of a call
  * `gemms`: bits of enum fp8_gemm_kind; 0 = all
