@@ -4,17 +4,18 @@
 namespace fp8 {
 
 void Footprints::add(const fp8_tensor *t, const char *owner, const char *part, bool out) {
-  if (!t || !t->data || tensor_span(*t) == 0) return;
+  const uint64_t bytes = t && t->data ? tensor_span(*t) : 0;
+  if (!bytes) return;
   for (int i = 0; i < count_; ++i) {
     const Item &other = items_[i];
-    if (!(out || other.out) || !overlap(*t, other.t)) continue;
-    const Item mine{*t, owner, part, out};
+    if (!(out || other.out) || !overlap(*t, bytes, other.t, other.bytes)) continue;
+    const Item mine{*t, owner, part, out, bytes};
     const Item &writer = out ? mine : other, &reader = out ? other : mine;
     fail(FP8_ERR_ARGUMENT, "%s%s%s shares memory with %s%s%s, an output must not overlap another tensor of the call",
          writer.owner, *writer.part ? "." : "", writer.part, reader.owner, *reader.part ? "." : "", reader.part);
   }
   if (count_ == kMax) fail(FP8_ERR_INTERNAL, "more than %d tensors in one call", kMax);
-  items_[count_++] = {*t, owner, part, out};
+  items_[count_++] = {*t, owner, part, out, bytes};
 }
 
 void Footprints::add_side(const fp8_qtensor &q, int32_t side, const char *owner, bool out) {

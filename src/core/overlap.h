@@ -19,6 +19,7 @@ class Footprints {
     fp8_tensor t;
     const char *owner, *part;
     bool out;
+    uint64_t bytes;  // of its span
   };
   void add(const fp8_tensor *t, const char *owner, const char *part, bool out);
   void add_side(const fp8_qtensor &q, int32_t side, const char *owner, bool out);

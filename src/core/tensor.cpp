@@ -24,8 +24,6 @@ const char *scaling_name(int32_t scaling) {
 
 bool is_fp8(int32_t dtype) { return dtype == FP8_DTYPE_E4M3 || dtype == FP8_DTYPE_E5M2; }
 
-bool is_quantized(int32_t scaling) { return scaling >= FP8_SCALING_TENSOR && scaling <= FP8_SCALING_32X32; }
-
 void check_tensor(const fp8_tensor &t, const Label &label, std::initializer_list<int32_t> dtypes, int64_t align,
                   bool shape_only) {
   if (std::find(dtypes.begin(), dtypes.end(), t.dtype) == dtypes.end()) {
@@ -58,7 +56,7 @@ void check_tensor(const fp8_tensor &t, const Label &label, std::initializer_list
   if (shape_only || count == 0) return;
   if (!t.data) fail(FP8_ERR_ARGUMENT, "%s.data is NULL", label.text().c_str());
   const int64_t unit = align ? align : size;
-  if (reinterpret_cast<uintptr_t>(t.data) % unit)
+  if (reinterpret_cast<uintptr_t>(t.data) & uintptr_t(unit - 1))  // a power of two
     fail(FP8_ERR_ARGUMENT, "%s.data is %p, must be aligned to %lld bytes", label.text().c_str(), t.data,
          static_cast<long long>(unit));
 }
@@ -154,8 +152,9 @@ bool rows_overlap(const ops::Matrix &a, const ops::Matrix &b, int64_t a_size, in
 
 }  // namespace
 
-bool overlap(const fp8_tensor &a, const fp8_tensor &b) {
-  const uint64_t a_bytes = tensor_span(a), b_bytes = tensor_span(b);
+bool overlap(const fp8_tensor &a, const fp8_tensor &b) { return overlap(a, tensor_span(a), b, tensor_span(b)); }
+
+bool overlap(const fp8_tensor &a, uint64_t a_bytes, const fp8_tensor &b, uint64_t b_bytes) {
   if (!a_bytes || !b_bytes || !a.data || !b.data) return false;
   const uintptr_t a0 = reinterpret_cast<uintptr_t>(a.data), b0 = reinterpret_cast<uintptr_t>(b.data);
   if (a0 >= b0 + b_bytes || b0 >= a0 + a_bytes) return false;
@@ -167,9 +166,11 @@ void refuse_overlap(const fp8_tensor &out, const char *out_name, const fp8_tenso
 }
 
 void scale_shape(int32_t scaling, int64_t rows, int64_t cols, int64_t shape[2]) {
-  const int64_t tile_r = ops::tile_rows(scaling), tile_c = ops::tile_cols(scaling);
-  shape[0] = tile_r ? ceil_div(rows, tile_r) : 1;
-  shape[1] = tile_c ? ceil_div(cols, tile_c) : 1;
+  const auto blocks = [](int64_t n, int64_t tile) {  // constants: divisions by variables are slow
+    return tile == 128 ? ceil_div(n, 128) : tile == 32 ? ceil_div(n, 32) : tile ? n : 1;
+  };
+  shape[0] = blocks(rows, ops::tile_rows(scaling));
+  shape[1] = blocks(cols, ops::tile_cols(scaling));
 }
 
 void native_scale_strides(int32_t scaling, int64_t rows, int64_t cols, int64_t stride[2]) {

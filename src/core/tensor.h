@@ -15,7 +15,9 @@ const char *dtype_name(int32_t dtype);
 int64_t dtype_size(int32_t dtype);  // bytes; 0 for an unknown one
 const char *scaling_name(int32_t scaling);
 bool is_fp8(int32_t dtype);
-bool is_quantized(int32_t scaling);  // a scaled kind
+inline bool is_quantized(int32_t scaling) {  // a scaled kind
+  return scaling >= FP8_SCALING_TENSOR && scaling <= FP8_SCALING_32X32;
+}
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
@@ -42,6 +44,7 @@ int64_t tensor_cols(const fp8_tensor &t);
 // Bytes from the first to the last element touched; 0 when empty.
 uint64_t tensor_span(const fp8_tensor &t);
 bool overlap(const fp8_tensor &a, const fp8_tensor &b);
+bool overlap(const fp8_tensor &a, uint64_t a_bytes, const fp8_tensor &b, uint64_t b_bytes);  // their spans
 void refuse_overlap(const fp8_tensor &out, const char *out_name, const fp8_tensor &in, const char *in_name);
 
 // One side of a qtensor, checked: kinds, dtypes, shapes against rows/cols, strides, alignment.
