@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(256) small_product(const __grid_constant__ Sma
 
 }  // namespace
 
-cudaError_t launch_small(const ops::Gemm &g, int32_t sms, cudaStream_t stream) {
-  const int64_t tiles = (g.d.rows + kSide - 1) / kSide * ((g.d.cols + kSide - 1) / kSide), most = int64_t{sms} * 8;
+cudaError_t launch_small(const ops::Gemm &g, int32_t most, cudaStream_t stream) {
+  const int64_t tiles = (g.d.rows + kSide - 1) / kSide * ((g.d.cols + kSide - 1) / kSide);
   if (!tiles) return cudaSuccess;
   SmallArgs p{};
   p.g = g;

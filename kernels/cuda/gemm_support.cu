@@ -9,9 +9,8 @@ namespace {
 
 // ---------------------------------------------------------------- kernels
 
-__global__ void __launch_bounds__(256)
-    pack(const __grid_constant__ ops::Matrix src, void *dst, int32_t dtype, int64_t ld, int64_t blocks_c) {
-  const int64_t row = blockIdx.x / blocks_c, col0 = blockIdx.x % blocks_c * 1024;
+__device__ __forceinline__ void pack_block(const ops::Matrix &src, void *dst, int32_t dtype, int64_t ld, int64_t row,
+                                           int64_t col0) {
   for (int k = 0; k < 4; ++k) {
     const int64_t col = col0 + k * 256 + threadIdx.x;
     if (col >= ld) return;
@@ -29,15 +28,22 @@ __global__ void __launch_bounds__(256)
   }
 }
 
+// A grid may be smaller than the work: the multiprocessors that a call leaves to others.
+__global__ void __launch_bounds__(256) pack(const __grid_constant__ ops::Matrix src, void *dst, int32_t dtype,
+                                            int64_t ld, unsigned blocks_c, unsigned blocks) {
+  for (unsigned block = blockIdx.x; block < blocks; block += gridDim.x)
+    pack_block(src, dst, dtype, ld, block / blocks_c, int64_t(block % blocks_c) * 1024);
+}
+
 template <class T>
 __global__ void __launch_bounds__(256)
     repack(ops::Scale src, T *dst, int64_t row_stride, int64_t col_stride, int64_t size) {
-  const int64_t i = int64_t(blockIdx.x) * 256 + threadIdx.x;
-  if (i >= size) return;
-  const int64_t r = row_stride == 1 && col_stride != 1 ? i % col_stride : i / row_stride;
-  const int64_t c = row_stride == 1 && col_stride != 1 ? i / col_stride : i % row_stride;
-  dst[i] =
-      r < src.rows && c < src.cols ? static_cast<const T *>(src.data)[r * src.row_stride + c * src.col_stride] : T(0);
+  for (int64_t i = int64_t(blockIdx.x) * 256 + threadIdx.x; i < size; i += int64_t(gridDim.x) * 256) {
+    const int64_t r = row_stride == 1 && col_stride != 1 ? i % col_stride : i / row_stride;
+    const int64_t c = row_stride == 1 && col_stride != 1 ? i / col_stride : i % row_stride;
+    dst[i] =
+        r < src.rows && c < src.cols ? static_cast<const T *>(src.data)[r * src.row_stride + c * src.col_stride] : T(0);
+  }
 }
 
 // Outside BF16's normal range although the code is finite and not zero.
@@ -59,7 +65,7 @@ struct WidenSide {
 };
 struct WidenArgs {
   WidenSide side[2];
-  uint8_t *outside;  // one a block
+  uint8_t *outside;  // one a block of work
 };
 
 // Eight codes of one scale block, whatever they are.
@@ -100,15 +106,11 @@ __device__ __forceinline__ uint4 widen8(uint2 w, uint8_t c, uint32_t *outside) {
   return make_uint4(out[0], out[1], out[2], out[3]);
 }
 
-__global__ void __launch_bounds__(256) widen(const __grid_constant__ WidenArgs p) {
-  __shared__ uint32_t outside;
-  if (threadIdx.x == 0) outside = 0;
-  __syncthreads();
-  wait_prior();
-  const bool second = blockIdx.x >= p.side[0].blocks;
+__device__ __forceinline__ void widen_block(const WidenArgs &p, unsigned at, uint32_t *outside) {
+  const bool second = at >= p.side[0].blocks;
   const WidenSide &a = p.side[second ? 1 : 0];
   const ops::Side &s = a.s;
-  const unsigned block = blockIdx.x - (second ? p.side[0].blocks : 0);
+  const unsigned block = at - (second ? p.side[0].blocks : 0);
   const int64_t row = int64_t(block / a.segments) * 8 + (threadIdx.x >> 5);
   const int64_t col0 = int64_t(block % a.segments) * 1024 + 8 * (threadIdx.x & 31);
   if (row < a.rows) {
@@ -137,12 +139,22 @@ __global__ void __launch_bounds__(256) widen(const __grid_constant__ WidenArgs p
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       if (col0 + 256 * k >= a.ld) break;
-      *reinterpret_cast<uint4 *>(to + 256 * k) = s.codes.dtype == num::kE4M3 ? widen8<num::E4M3>(w[k], c[k], &outside)
-                                                                             : widen8<num::E5M2>(w[k], c[k], &outside);
+      *reinterpret_cast<uint4 *>(to + 256 * k) =
+          s.codes.dtype == num::kE4M3 ? widen8<num::E4M3>(w[k], c[k], outside) : widen8<num::E5M2>(w[k], c[k], outside);
     }
   }
-  __syncthreads();
-  if (threadIdx.x == 0) p.outside[blockIdx.x] = uint8_t(outside);
+}
+
+__global__ void __launch_bounds__(256) widen(const __grid_constant__ WidenArgs p) {
+  __shared__ uint32_t outside;
+  wait_prior();
+  for (unsigned block = blockIdx.x; block < p.side[0].blocks + p.side[1].blocks; block += gridDim.x) {
+    if (threadIdx.x == 0) outside = 0;
+    __syncthreads();
+    widen_block(p, block, &outside);
+    __syncthreads();
+    if (threadIdx.x == 0) p.outside[block] = uint8_t(outside);
+  }
 }
 
 // 16 x 16 outputs a block, blocks of 32 along k; most blocks hold nothing left out and are passed over.
@@ -209,10 +221,8 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-__global__ void __launch_bounds__(256)
-    finish(const __grid_constant__ ops::Gemm g, const float *y, int64_t ld, int64_t blocks_c) {
-  wait_prior();
-  const int64_t row = blockIdx.x / blocks_c, col0 = blockIdx.x % blocks_c * 1024 + threadIdx.x;
+__device__ __forceinline__ void finish_block(const ops::Gemm &g, const float *y, int64_t ld, int64_t row,
+                                             int64_t col0) {
   const int64_t to = offset_of(g.d, row);
   float v[4], old[4];
 #pragma unroll
@@ -231,19 +241,27 @@ __global__ void __launch_bounds__(256)
   }
 }
 
+__global__ void __launch_bounds__(256)
+    finish(const __grid_constant__ ops::Gemm g, const float *y, int64_t ld, unsigned blocks_c, unsigned blocks) {
+  wait_prior();
+  for (unsigned block = blockIdx.x; block < blocks; block += gridDim.x)
+    finish_block(g, y, ld, block / blocks_c, int64_t(block % blocks_c) * 1024 + threadIdx.x);
+}
+
 __global__ void __launch_bounds__(256) swizzle(ops::Scale s, int64_t rows, int64_t blocks, int32_t tile_rows,
                                                int32_t tile_blocks, uint8_t *dst, int64_t bytes) {
-  const int64_t i = int64_t(blockIdx.x) * 256 + threadIdx.x;
-  if (i >= bytes) return;
-  const int64_t tiles_k = (blocks + 3) / 4, tile = i / 512, w = i % 512;
-  const int64_t row = tile / tiles_k * 128 + w / 16 + w % 16 / 4 * 32, block = tile % tiles_k * 4 + w % 4;
-  uint8_t code = 0;
-  if (row < rows && block < blocks) {
-    const int64_t at = row / tile_rows * s.row_stride + block / tile_blocks * s.col_stride;
-    code = s.dtype == num::kF32 ? e8m0_of_pow2(static_cast<const float *>(s.data)[at])
-                                : static_cast<const uint8_t *>(s.data)[at];
+  const int64_t tiles_k = (blocks + 3) / 4;
+  for (int64_t i = int64_t(blockIdx.x) * 256 + threadIdx.x; i < bytes; i += int64_t(gridDim.x) * 256) {
+    const int64_t tile = i / 512, w = i % 512;
+    const int64_t row = tile / tiles_k * 128 + w / 16 + w % 16 / 4 * 32, block = tile % tiles_k * 4 + w % 4;
+    uint8_t code = 0;
+    if (row < rows && block < blocks) {
+      const int64_t at = row / tile_rows * s.row_stride + block / tile_blocks * s.col_stride;
+      code = s.dtype == num::kF32 ? e8m0_of_pow2(static_cast<const float *>(s.data)[at])
+                                  : static_cast<const uint8_t *>(s.data)[at];
+    }
+    dst[i] = code;
   }
-  dst[i] = code;
 }
 
 __global__ void __launch_bounds__(256) noise(void *dst, int64_t count, int32_t dtype) {
@@ -261,10 +279,10 @@ __global__ void __launch_bounds__(256) noise(void *dst, int64_t count, int32_t d
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// One-dimensional grids of 256 threads over `n` items.
-bool grid_of(int64_t n, dim3 *grid) {
-  *grid = dim3(static_cast<unsigned>(ceil_div(n, 256)));
-  return ceil_div(n, 256) < int64_t{1} << 31;
+// One-dimensional grids over `blocks` blocks of work, at most `most` of them where that is not 0.
+bool grid_of(int64_t blocks, int32_t most, dim3 *grid) {
+  *grid = dim3(static_cast<unsigned>(most > 0 && most < blocks ? most : blocks));
+  return blocks < int64_t{1} << 31;
 }
 
 }  // namespace
@@ -272,19 +290,20 @@ bool grid_of(int64_t n, dim3 *grid) {
 // --------------------------------------------------------------- launchers
 
 cudaError_t launch_pack(const ops::Matrix &src, void *dst, int32_t dst_dtype, int64_t dst_rows, int64_t ld,
-                        cudaStream_t stream) {
+                        int32_t most, cudaStream_t stream) {
   const int64_t blocks_c = ceil_div(ld, 1024), blocks = dst_rows * blocks_c;
+  dim3 grid;
   if (!blocks) return cudaSuccess;
-  if (blocks >= int64_t{1} << 31) return cudaErrorInvalidValue;
-  return launch(&pack, dim3(static_cast<unsigned>(blocks)), dim3(256), stream, false, src, dst, dst_dtype, ld,
-                blocks_c);
+  if (!grid_of(blocks, most, &grid)) return cudaErrorInvalidValue;
+  return launch(&pack, grid, dim3(256), stream, false, src, dst, dst_dtype, ld, static_cast<unsigned>(blocks_c),
+                static_cast<unsigned>(blocks));
 }
 
 cudaError_t launch_repack(const ops::Scale &src, void *dst, int64_t row_stride, int64_t col_stride, int64_t size,
-                          cudaStream_t stream) {
+                          int32_t most, cudaStream_t stream) {
   dim3 grid;
   if (!size) return cudaSuccess;
-  if (!grid_of(size, &grid)) return cudaErrorInvalidValue;
+  if (!grid_of(ceil_div(size, 256), most, &grid)) return cudaErrorInvalidValue;
   if (src.dtype == num::kF32)
     return launch(&repack<float>, grid, dim3(256), stream, false, src, static_cast<float *>(dst), row_stride,
                   col_stride, size);
@@ -292,8 +311,9 @@ cudaError_t launch_repack(const ops::Scale &src, void *dst, int64_t row_stride, 
                 col_stride, size);
 }
 
-cudaError_t launch_widen(const Widened &a, const Widened &b, uint8_t *outside, cudaStream_t stream) {
+cudaError_t launch_widen(const Widened &a, const Widened &b, uint8_t *outside, int32_t most, cudaStream_t stream) {
   WidenArgs p{};
+  dim3 grid;
   p.outside = outside;
   int64_t blocks = 0;
   for (int i = 0; i < 2; ++i) {
@@ -309,28 +329,31 @@ cudaError_t launch_widen(const Widened &a, const Widened &b, uint8_t *outside, c
                  int32_t{vector}, from.side->scaling == num::k32x32 ? 32 : 1};
   }
   if (!blocks) return cudaSuccess;
-  return launch(&widen, dim3(static_cast<unsigned>(blocks)), dim3(256), stream, true, p);
+  grid_of(blocks, most, &grid);
+  return launch(&widen, grid, dim3(256), stream, true, p);
 }
 
 cudaError_t launch_outside(const ops::Side &a, const ops::Side &b, const ops::Matrix &d, const uint8_t *outside,
-                           int64_t flags, int32_t sms, cudaStream_t stream) {
+                           int64_t flags, int32_t blocks, cudaStream_t stream) {
   if (!d.rows || !d.cols) return cudaSuccess;
-  return launch(&add_outside, dim3(static_cast<unsigned>(sms * 2)), dim3(256), stream, true, a, b, d, outside, flags,
+  return launch(&add_outside, dim3(static_cast<unsigned>(blocks)), dim3(256), stream, true, a, b, d, outside, flags,
                 a.scaling == num::k32x32 ? 32 : 1, b.scaling == num::k32x32 ? 32 : 1);
 }
 
-cudaError_t launch_finish(const ops::Gemm &g, const float *y, int64_t ld, cudaStream_t stream) {
+cudaError_t launch_finish(const ops::Gemm &g, const float *y, int64_t ld, int32_t most, cudaStream_t stream) {
   const int64_t blocks_c = ceil_div(g.d.cols, 1024), blocks = g.d.rows * blocks_c;
+  dim3 grid;
   if (!blocks) return cudaSuccess;
-  if (blocks >= int64_t{1} << 31) return cudaErrorInvalidValue;
-  return launch(&finish, dim3(static_cast<unsigned>(blocks)), dim3(256), stream, true, g, y, ld, blocks_c);
+  if (!grid_of(blocks, most, &grid)) return cudaErrorInvalidValue;
+  return launch(&finish, grid, dim3(256), stream, true, g, y, ld, static_cast<unsigned>(blocks_c),
+                static_cast<unsigned>(blocks));
 }
 
-cudaError_t launch_swizzle(const ops::Side &side, void *dst, cudaStream_t stream) {
+cudaError_t launch_swizzle(const ops::Side &side, void *dst, int32_t most, cudaStream_t stream) {
   const int64_t rows = side.codes.rows, blocks = ceil_div(side.codes.cols, 32), bytes = swizzle_bytes(rows, blocks);
   dim3 grid;
   if (!bytes) return cudaSuccess;
-  if (!grid_of(bytes, &grid)) return cudaErrorInvalidValue;
+  if (!grid_of(ceil_div(bytes, 256), most, &grid)) return cudaErrorInvalidValue;
   const int32_t tile_rows = static_cast<int32_t>(num::scale_tile_rows(side.scaling)),
                 tile_blocks = static_cast<int32_t>(num::scale_tile_cols(side.scaling) / 32);
   return launch(&swizzle, grid, dim3(256), stream, false, side.scale, rows, blocks, tile_rows, tile_blocks,
@@ -340,7 +363,7 @@ cudaError_t launch_swizzle(const ops::Side &side, void *dst, cudaStream_t stream
 cudaError_t launch_noise(void *dst, int64_t count, int32_t dtype, cudaStream_t stream) {
   dim3 grid;
   if (!count) return cudaSuccess;
-  if (!grid_of(count, &grid)) return cudaErrorInvalidValue;
+  if (!grid_of(ceil_div(count, 256), 0, &grid)) return cudaErrorInvalidValue;
   return launch(&noise, grid, dim3(256), stream, false, dst, count, dtype);
 }
 

@@ -56,6 +56,7 @@ struct Machine {
   int thread = 0;
   unsigned block_index = 0, grid = 1, threads = 1;
   bool idle = false;  // launches run nothing
+  unsigned most = 0;  // blocks of the largest grid so far
   void (*body)(void *) = nullptr;
   void *argument = nullptr;
 };
@@ -142,6 +143,7 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, cudaStream_t, bo
     std::tuple<std::decay_t<P>...> arguments;
   } call{kernel, std::tuple<std::decay_t<P>...>(std::decay_t<P>(arguments)...)};
   m.grid = grid.x;
+  m.most = std::max(m.most, grid.x);
   m.threads = block.x;
   m.argument = &call;
   m.body = [](void *p) {

@@ -219,7 +219,7 @@ void widened_product_is_whole(void **) {
     assert_int_equal(count, 6);
     alignas(16) uint8_t flags[8];
     std::memset(flags, 0xcd, sizeof flags);  // a workspace holds anything
-    assert_int_equal(cuda::launch_widen({&a, wa, m, ld}, {&b, wb, n, ld}, flags, nullptr), cudaSuccess);
+    assert_int_equal(cuda::launch_widen({&a, wa, m, ld}, {&b, wb, n, ld}, flags, 0, nullptr), cudaSuccess);
     assert_int_equal(flags[0] | flags[1] | flags[2], round != 0);
     assert_int_equal(flags[3] | flags[4] | flags[5], 0);
     assert_int_equal(flags[6], 0xcd);
@@ -331,7 +331,7 @@ void every_code_widens(void **) {
   }
   uint8_t *flags = static_cast<uint8_t *>(aligned(64));
   assert_int_equal(cuda::widen_flags(rows, ld), 32);
-  assert_int_equal(cuda::launch_widen({&s[0], out[0], rows, ld}, {&s[1], out[1], rows, ld}, flags, nullptr),
+  assert_int_equal(cuda::launch_widen({&s[0], out[0], rows, ld}, {&s[1], out[1], rows, ld}, flags, 0, nullptr),
                    cudaSuccess);
   for (int i = 0; i < 64; ++i) {  // a block has 8 scale codes: 16 to 23 lie in E5M2's window but for 16
     const int c = i % 32 * 8, low = i < 32 ? 10 : 17, high = i < 32 ? 246 : 239;
@@ -359,24 +359,24 @@ void pack_repack_finish(void **) {
   const float src[6] = {1, 2, 3, 4, 5, 6};
   uint16_t packed[4 * 4];
   assert_int_equal(
-      cuda::launch_pack(matrix(const_cast<float *>(src), num::kF32, 2, 3, 3), packed, num::kBF16, 4, 4, nullptr),
+      cuda::launch_pack(matrix(const_cast<float *>(src), num::kF32, 2, 3, 3), packed, num::kBF16, 4, 4, 0, nullptr),
       cudaSuccess);
   for (int r = 0; r < 4; ++r)
     for (int c = 0; c < 4; ++c)
       assert_true(num::decode_bf16(packed[r * 4 + c]) == (r < 2 && c < 3 ? src[r * 3 + c] : 0.0f));
   ops::Scale s{const_cast<float *>(src), num::kF32, 0, 2, 3, 3, 1};
   float columns[12];
-  assert_int_equal(cuda::launch_repack(s, columns, 1, 4, 12, nullptr), cudaSuccess);
+  assert_int_equal(cuda::launch_repack(s, columns, 1, 4, 12, 0, nullptr), cudaSuccess);
   for (int i = 0; i < 12; ++i) assert_true(columns[i] == (i % 4 < 2 ? src[i % 4 * 3 + i / 4] : 0.0f));
   float rows[8];
-  assert_int_equal(cuda::launch_repack(s, rows, 4, 1, 8, nullptr), cudaSuccess);
+  assert_int_equal(cuda::launch_repack(s, rows, 4, 1, 8, 0, nullptr), cudaSuccess);
   for (int i = 0; i < 8; ++i) assert_true(rows[i] == (i % 4 < 3 ? src[i / 4 * 3 + i % 4] : 0.0f));
   float d[6] = {10, 10, 10, 10, 10, 10}, bias[3] = {100, 200, 300};
   ops::Gemm g{};
   g.d = matrix(d, num::kF32, 2, 3, 3);
   g.bias = {bias, num::kF32, 0, 3, 1};
   g.accumulate = 1;
-  assert_int_equal(cuda::launch_finish(g, src, 3, nullptr), cudaSuccess);
+  assert_int_equal(cuda::launch_finish(g, src, 3, 0, nullptr), cudaSuccess);
   for (int i = 0; i < 6; ++i) assert_true(d[i] == 10 + src[i] + bias[i % 3]);
 }
 
@@ -391,7 +391,7 @@ void swizzle_repeats_block_scales(void **) {
   s.scale = {scales, num::kF32, 0, rows, 3, 1, rows};
   std::vector<uint8_t> out(static_cast<size_t>(cuda::swizzle_bytes(rows, blocks)), 0xcd);
   assert_int_equal(out.size(), 2 * 3 * 512);
-  assert_int_equal(cuda::launch_swizzle(s, out.data(), nullptr), cudaSuccess);
+  assert_int_equal(cuda::launch_swizzle(s, out.data(), 0, nullptr), cudaSuccess);
   size_t filled = 0;
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t b = 0; b < blocks; ++b) {

@@ -55,17 +55,17 @@ bool capturing(cudaStream_t stream) {
   return cudaStreamIsCapturing(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
 }
 
-cudaError_t prepare_operand(const ops::Side &s, const OperandPlan &p, Way way, void *workspace, cudaStream_t stream,
-                            int *launches) {
+cudaError_t prepare_operand(const ops::Side &s, const OperandPlan &p, Way way, void *workspace, int32_t most,
+                            cudaStream_t stream, int *launches) {
   cudaError_t e = cudaSuccess;
   if (p.copied) {
-    e = launch_pack(s.codes, at(workspace, p.at), p.dtype, p.rows, p.ld, stream);
+    e = launch_pack(s.codes, at(workspace, p.at), p.dtype, p.rows, p.ld, most, stream);
     ++*launches;
   }
   if (!e && p.repacked) {
-    e = way == Way::kSwizzled ? launch_swizzle(s, at(workspace, p.scale_at), stream)
+    e = way == Way::kSwizzled ? launch_swizzle(s, at(workspace, p.scale_at), most, stream)
                               : launch_repack(s.scale, at(workspace, p.scale_at), p.scale_row_stride,
-                                              p.scale_col_stride, p.scale_size, stream);
+                                              p.scale_col_stride, p.scale_size, most, stream);
     ++*launches;
   }
   return e;
@@ -92,6 +92,8 @@ int32_t gemm(void *self, const ops::Gemm *gemm, fp8_stream s) {
   if (!g.d.rows || !g.d.cols) return FP8_OK;
   Current current(d);
   cudaStream_t stream = stream_of(s);
+  // a block a multiprocessor: of more, each could take one of its own
+  const int32_t most = g.max_sms > 0 && g.max_sms < d.sms ? g.max_sms : 0;
   int launches = 0;
   Chosen c;
   const bool times = (d.config.flags & FP8_CONTEXT_TUNE) && !capturing(stream);
@@ -100,13 +102,12 @@ int32_t gemm(void *self, const ops::Gemm *gemm, fp8_stream s) {
   if (p.way == Way::kEmpty) {
     if (g.accumulate && !g.bias.data) return FP8_OK;
     count(d, ops::Counters::kLaunches);
-    return check_cuda(d, launch_finish(g, nullptr, 0, stream), "finishing a product with k = 0");
+    return check_cuda(d, launch_finish(g, nullptr, 0, most, stream), "finishing a product with k = 0");
   }
   if (p.way == Way::kSmall) {
     count(d, ops::Counters::kEmulatedGemms);
     count(d, ops::Counters::kLaunches);
-    return check_cuda(d, launch_small(g, g.max_sms > 0 && g.max_sms < d.sms ? g.max_sms : d.sms, stream),
-                      "a small MX product");
+    return check_cuda(d, launch_small(g, most ? most : 8 * d.sms, stream), "a small MX product");
   }
   if (g.workspace_bytes < static_cast<uint64_t>(p.bytes))
     return refuse(d, FP8_ERR_ARGUMENT, "workspace.bytes is %llu, this product needs %lld",
@@ -115,11 +116,11 @@ int32_t gemm(void *self, const ops::Gemm *gemm, fp8_stream s) {
   cudaError_t e = cudaSuccess;
   if (flags) {
     e = launch_widen({&g.a, at(g.workspace, p.a.at), p.a.rows, p.a.ld},
-                     {&g.b, at(g.workspace, p.b.at), p.b.rows, p.b.ld}, flags, stream);
+                     {&g.b, at(g.workspace, p.b.at), p.b.rows, p.b.ld}, flags, most, stream);
     ++launches;
   } else {
-    e = prepare_operand(g.a, p.a, p.way, g.workspace, stream, &launches);
-    if (!e) e = prepare_operand(g.b, p.b, p.way, g.workspace, stream, &launches);
+    e = prepare_operand(g.a, p.a, p.way, g.workspace, most, stream, &launches);
+    if (!e) e = prepare_operand(g.b, p.b, p.way, g.workspace, most, stream, &launches);
   }
   const void *bias = g.bias.data;
   if (!e && p.bias_copied) {
@@ -127,7 +128,7 @@ int32_t gemm(void *self, const ops::Gemm *gemm, fp8_stream s) {
     row.data = g.bias.data, row.dtype = g.bias.dtype, row.lead = 1, row.rows = 1, row.cols = g.bias.size;
     row.lead_shape[0] = 1, row.lead_stride[0] = g.bias.size * g.bias.stride, row.col_stride = g.bias.stride;
     bias = at(g.workspace, p.bias_at);
-    e = launch_pack(row, at(g.workspace, p.bias_at), g.bias.dtype, 1, g.bias.size, stream);
+    e = launch_pack(row, at(g.workspace, p.bias_at), g.bias.dtype, 1, g.bias.size, most, stream);
     ++launches;
   }
   if (e) return check_cuda(d, e, "preparing the operands of a product");
@@ -135,8 +136,8 @@ int32_t gemm(void *self, const ops::Gemm *gemm, fp8_stream s) {
   const void *scale_a = p.a.repacked ? at(g.workspace, p.a.scale_at) : g.a.scale.data;
   const void *scale_b = p.b.repacked ? at(g.workspace, p.b.scale_at) : g.b.scale.data;
   void *y = p.direct ? g.d.data : at(g.workspace, p.y_at);
-  cublasLtMatmulDescOpaque_t desc;
-  cublasStatus_t status = lt_describe(d, c.key, scale_a, scale_b, bias, &desc);
+  cublasLtMatmulDescOpaque_t desc = c.lt->desc;
+  cublasStatus_t status = lt_point(d, c.key, scale_a, scale_b, bias, &desc);
   const float alpha = 1.0f, beta = c.key.accumulate ? 1.0f : 0.0f;
   if (status == CUBLAS_STATUS_SUCCESS)
     status = d.lt->matmul(static_cast<cublasLtHandle_t>(d.lt_handle), &desc, &alpha, address(g.b, p.b, g.workspace),
@@ -153,13 +154,12 @@ int32_t gemm(void *self, const ops::Gemm *gemm, fp8_stream s) {
       target.lead_stride[0] = p.ldd;
       target.col_stride = 1;
     }
-    e = launch_outside(g.a, g.b, target, flags, p.flags, g.max_sms > 0 && g.max_sms < d.sms ? g.max_sms : d.sms,
-                       stream);
+    e = launch_outside(g.a, g.b, target, flags, p.flags, most ? most : 2 * d.sms, stream);
     ++launches;
     count(d, ops::Counters::kEmulatedGemms);
   }
   if (!e && !p.direct) {
-    e = launch_finish(g, static_cast<const float *>(y), p.ldd, stream);
+    e = launch_finish(g, static_cast<const float *>(y), p.ldd, most, stream);
     ++launches;
   }
   if (p.padded) count(d, ops::Counters::kPaddedGemms);

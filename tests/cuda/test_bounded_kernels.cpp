@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// max_sms: a grid has no more blocks than that, and what it writes does not depend on it.
+#include <cmath>
+
+#include "../unit/quantize_case.h"
+#include "cpu/launch_cpu.h"
+#include "cuda/launch_cuda.h"
+
+// after the standard headers: CMocka wants these
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+extern "C" {
+#include <cmocka.h>
+}
+
+namespace {
+
+using namespace fp8;
+
+ops::Matrix matrix(void *data, int32_t dtype, int64_t rows, int64_t cols, int64_t ld) {
+  ops::Matrix m{};
+  m.data = data, m.dtype = dtype, m.lead = 1, m.rows = rows, m.cols = cols;
+  m.lead_shape[0] = rows, m.lead_stride[0] = ld, m.col_stride = 1;
+  return m;
+}
+
+// Runs with any number of blocks and with at most 3: the same bytes.
+template <class Run>
+void same_with_few(size_t bytes, Run &&run) {
+  std::vector<uint8_t> out[2];
+  unsigned most = 0;
+  for (int few = 0; few < 2; ++few) {
+    void *p = nullptr;
+    assert_int_equal(posix_memalign(&p, 256, bytes), 0);
+    std::memset(p, 0xcd, bytes);
+    emulate::machine().most = 0;
+    assert_int_equal(run(p, few ? 3 : 0), cudaSuccess);
+    if (!few) most = emulate::machine().most;
+    if (few) assert_in_range(emulate::machine().most, 1, 3);
+    out[few].assign(static_cast<uint8_t *>(p), static_cast<uint8_t *>(p) + bytes);
+    free(p);
+  }
+  assert_in_range(most, 4, 1 << 20);  // else nothing was bounded
+  assert_true(out[0] == out[1]);
+}
+
+void around_a_product(void **) {
+  constexpr int64_t rows = 37, k = 1500, blocks = 47;
+  test::Random r(3);
+  std::vector<float> x(rows * k), scales(rows * blocks);
+  std::vector<uint8_t> codes(rows * 1504), e8m0(rows * blocks);
+  for (auto &v : x) v = r.gauss();
+  for (auto &v : scales) v = std::ldexp(1.0f, static_cast<int>(r.below(200)) - 100);
+  for (auto &v : codes) v = static_cast<uint8_t>(r.next());
+  for (auto &v : e8m0) v = static_cast<uint8_t>(r.below(256));
+  same_with_few(40 * 1504 * 2, [&](void *p, int32_t most) {
+    return cuda::launch_pack(matrix(x.data(), num::kF32, rows, k, k), p, num::kBF16, 40, 1504, most, nullptr);
+  });
+  same_with_few(blocks * 40 * 4, [&](void *p, int32_t most) {
+    const ops::Scale s{scales.data(), num::kF32, 0, rows, blocks, blocks, 1};
+    return cuda::launch_repack(s, p, 1, 40, blocks * 40, most, nullptr);
+  });
+  ops::Side side{};
+  side.scaling = num::k1x32;
+  side.codes = matrix(codes.data(), num::kE4M3, rows, k, 1504);
+  side.scale = {e8m0.data(), num::kE8M0, 0, rows, blocks, blocks, 1};
+  const int64_t flags = cuda::widen_flags(rows, 1504), wide = rows * 1504 * 2;
+  same_with_few(static_cast<size_t>(2 * wide + 2 * flags), [&](void *p, int32_t most) {
+    uint8_t *to = static_cast<uint8_t *>(p);
+    return cuda::launch_widen({&side, to, rows, 1504}, {&side, to + wide, rows, 1504}, to + 2 * wide, most, nullptr);
+  });
+  same_with_few(static_cast<size_t>(cuda::swizzle_bytes(rows, blocks)),
+                [&](void *p, int32_t most) { return cuda::launch_swizzle(side, p, most, nullptr); });
+  std::vector<float> bias(k);
+  for (auto &v : bias) v = r.gauss();
+  ops::Gemm g{};
+  g.bias = {bias.data(), num::kF32, 0, k, 1};
+  same_with_few(rows * 1504 * 2, [&](void *p, int32_t most) {
+    g.d = matrix(p, num::kBF16, rows, k, 1504);
+    return cuda::launch_finish(g, x.data(), k, most, nullptr);
+  });
+  g.a = g.b = side;
+  g.a.codes.cols = g.b.codes.cols = 96;
+  same_with_few(rows * rows * 4, [&](void *p, int32_t most) {
+    g.bias = {};
+    g.d = matrix(p, num::kF32, rows, rows, rows);
+    return cuda::launch_small(g, most ? most : 1000, nullptr);
+  });
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {cmocka_unit_test(around_a_product)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
