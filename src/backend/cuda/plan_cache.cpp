@@ -75,30 +75,45 @@ cudaDataType_t lt_dtype(int32_t dtype) {
   }
 }
 
-cublasStatus_t lt_describe(const Device &dev, const PlanKey &k, const void *scale_a, const void *scale_b,
-                           const void *bias, cublasLtMatmulDescOpaque_t *out) {
+namespace {
+
+template <class T>
+void set(const LtApi &lt, cublasLtMatmulDescOpaque_t *d, cublasStatus_t *s, cublasLtMatmulDescAttributes_t what,
+         const T &value) {
+  if (*s == CUBLAS_STATUS_SUCCESS) *s = lt.desc_set(d, what, &value, sizeof value);
+}
+
+// All but the pointers.
+cublasStatus_t lt_describe(const Device &dev, const PlanKey &k, cublasLtMatmulDescOpaque_t *out) {
   const LtApi &lt = *dev.lt;
   cublasStatus_t s = lt.desc_init(out, sizeof *out, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-  auto set = [&](cublasLtMatmulDescAttributes_t what, const auto &value) {
-    if (s == CUBLAS_STATUS_SUCCESS) s = lt.desc_set(out, what, &value, sizeof value);
-  };
   // our B is its A: K-major means transposed there, and straight for its B
   const int32_t transa = k.b_k_major ? CUBLAS_OP_T : CUBLAS_OP_N, transb = k.a_k_major ? CUBLAS_OP_N : CUBLAS_OP_T;
-  if (transa != CUBLAS_OP_N) set(CUBLASLT_MATMUL_DESC_TRANSA, transa);
-  if (transb != CUBLAS_OP_N) set(CUBLASLT_MATMUL_DESC_TRANSB, transb);
+  if (transa != CUBLAS_OP_N) set(lt, out, &s, CUBLASLT_MATMUL_DESC_TRANSA, transa);
+  if (transb != CUBLAS_OP_N) set(lt, out, &s, CUBLASLT_MATMUL_DESC_TRANSB, transb);
   if (k.a_mode != kNoScale) {
-    if (k.b_mode != kScalar32F) set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, k.b_mode);
-    if (k.a_mode != kScalar32F) set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, k.a_mode);
-    if (scale_b) set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scale_b);
-    if (scale_a) set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scale_a);
+    if (k.b_mode != kScalar32F) set(lt, out, &s, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, k.b_mode);
+    if (k.a_mode != kScalar32F) set(lt, out, &s, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, k.a_mode);
   }
-  if (k.fast) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
+  if (k.fast) set(lt, out, &s, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
   if (k.bias_dtype) {
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, int32_t{CUBLASLT_EPILOGUE_BIAS});
-    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(lt_dtype(k.bias_dtype)));
-    if (bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    set(lt, out, &s, CUBLASLT_MATMUL_DESC_EPILOGUE, int32_t{CUBLASLT_EPILOGUE_BIAS});
+    set(lt, out, &s, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(lt_dtype(k.bias_dtype)));
   }
-  if (k.sms) set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, k.sms);
+  if (k.sms) set(lt, out, &s, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, k.sms);
+  return s;
+}
+
+}  // namespace
+
+cublasStatus_t lt_point(const Device &dev, const PlanKey &k, const void *scale_a, const void *scale_b, const void *bias,
+                        cublasLtMatmulDescOpaque_t *out) {
+  cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+  if (k.a_mode != kNoScale) {
+    set(*dev.lt, out, &s, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scale_b);
+    set(*dev.lt, out, &s, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scale_a);
+  }
+  if (k.bias_dtype) set(*dev.lt, out, &s, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   return s;
 }
 
@@ -107,10 +122,11 @@ namespace {
 cublasStatus_t ask(const Device &dev, const PlanKey &k, LtPlan *plan, cublasLtMatmulHeuristicResult_t *results,
                    int *found) {
   const LtApi &lt = *dev.lt;
-  cublasLtMatmulDescOpaque_t desc;
   // vector scale modes are refused without a pointer; the heuristic reads its value and alignment, never the memory
   const void *somewhere = reinterpret_cast<const void *>(uintptr_t{256});
-  cublasStatus_t s = lt_describe(dev, k, somewhere, somewhere, somewhere, &desc);
+  cublasStatus_t s = lt_describe(dev, k, &plan->desc);
+  cublasLtMatmulDescOpaque_t desc = plan->desc;
+  if (s == CUBLAS_STATUS_SUCCESS) s = lt_point(dev, k, somewhere, somewhere, somewhere, &desc);
   if (s == CUBLAS_STATUS_SUCCESS)
     s = k.b_k_major ? make_layout(lt, &plan->a, k.b_dtype, k.k, k.n, k.ldb)
                     : make_layout(lt, &plan->a, k.b_dtype, k.n, k.k, k.ldb);
@@ -144,8 +160,8 @@ cublasStatus_t ask(const Device &dev, const PlanKey &k, LtPlan *plan, cublasLtMa
 class Trial {
  public:
   Trial(const Device &dev, const PlanKey &k, const LtPlan &plan, const cublasLtMatmulHeuristicResult_t *results)
-      : dev_(dev), plan_(plan), results_(results), beta_(k.accumulate ? 1.0f : 0.0f), t_(k) {
-    good_ = t_.good && lt_describe(dev, k, t_.vector, t_.vector, t_.vector, &desc_) == CUBLAS_STATUS_SUCCESS;
+      : dev_(dev), plan_(plan), results_(results), beta_(k.accumulate ? 1.0f : 0.0f), t_(k), desc_(plan.desc) {
+    good_ = t_.good && lt_point(dev, k, t_.vector, t_.vector, t_.vector, &desc_) == CUBLAS_STATUS_SUCCESS;
   }
   bool good() const { return good_; }
   bool run(int i) const {

@@ -18,6 +18,7 @@ struct Device;
 struct LtPlan {
   cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;  // not SUCCESS: cuBLASLt refuses
   mutable cublasLtMatrixLayoutOpaque_t a{}, b{}, d{};   // cuBLASLt's A is our B; its interface is not const, its use is
+  cublasLtMatmulDescOpaque_t desc{};                    // without the calls' pointers
   cublasLtMatmulAlgo_t algo{};
   uint64_t workspace = 0;
   int32_t candidates = 0, chosen = 0;  // of the heuristic; chosen by time under FP8_CONTEXT_TUNE
@@ -38,8 +39,8 @@ class PlanCache {
 };
 
 cudaDataType_t lt_dtype(int32_t dtype);
-// A descriptor for one call: modes, scales, bias. Pointers may be NULL while planning.
-cublasStatus_t lt_describe(const Device &d, const PlanKey &key, const void *scale_a, const void *scale_b,
-                           const void *bias, cublasLtMatmulDescOpaque_t *out);
+// The pointers of one call into a copy of the plan's descriptor.
+cublasStatus_t lt_point(const Device &d, const PlanKey &key, const void *scale_a, const void *scale_b, const void *bias,
+                        cublasLtMatmulDescOpaque_t *out);
 
 }  // namespace fp8::cuda
