@@ -133,12 +133,20 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t device_sms, cudaStre
     return (e = code) == cudaSuccess;
   };
 
+  const bool given = (has_row && q.row.amax_given) || (has_col && q.col.amax_given);
+  const bool small = lean && !given && !q.amax_only && n.rows && n.cols && !q.row.side.scale.padded &&
+                     !q.col.side.scale.padded &&
+                     small_fits(tiles_r, a.tiles_c, kind == num::kRow, q.max_sms > 0 ? sms : kSmallGrid);
   switch (kind) {
     case 0:  // column sums alone
       if (n.rows && n.cols && !ran(launch_sums(a, lean_input, grid, stream))) return e;
       break;
     case num::kTensor: {
-      a.any_given = (has_row && q.row.amax_given) || (has_col && q.col.amax_given);
+      if (small) {
+        if (!ran(launch_small_tiles(a, false, stream))) return e;
+        break;
+      }
+      a.any_given = given;
       a.parts = 1;
       if (a.any_given) {
         a.tensor_amax = static_cast<const float *>(has_row && q.row.amax_given ? q.row.amax.data : q.col.amax.data);
@@ -160,6 +168,10 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t device_sms, cudaStre
     case num::kRow: {
       if (rows_fit(q, a.source, n)) {
         if (n.rows && !ran(launch_rows(a, stream))) return e;
+        break;
+      }
+      if (small) {
+        if (!ran(launch_small_tiles(a, true, stream))) return e;
         break;
       }
       const bool row_own = has_row && !q.row.amax_given, col_own = has_col && !q.col.amax_given;
@@ -196,7 +208,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t device_sms, cudaStre
         if (!ran(launch_lines(a, kind == num::k1x32, stream))) return e;
         break;
       }
-      a.any_given = (has_row && q.row.amax_given) || (has_col && q.col.amax_given);
+      a.any_given = given;
       if (lean && !a.any_given && !q.amax_only && (kind < num::k1x32 || first.side.scale.dtype == num::kE8M0)) {
         if (!ran(launch_lean_tiles(a, kind, grid, stream))) return e;
         break;
@@ -226,7 +238,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t device_sms, cudaStre
 cudaError_t load_quantize() {
   cudaError_t e = load_known();
   for (cudaError_t (*loads)() :
-       {load_block128, load_square128, load_block32, load_square32, load_lines, load_lean_tiles})
+       {load_block128, load_square128, load_block32, load_square32, load_lines, load_lean_tiles, load_small_tiles})
     if (!e) e = loads();
   return e;
 }

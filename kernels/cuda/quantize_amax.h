@@ -14,6 +14,12 @@ struct AmaxArgs {
 constexpr int kAmaxThreads = 256, kAmaxBlocks = 4;  // of a multiprocessor
 cudaError_t launch_amax(const AmaxArgs &a, bool lean, int32_t blocks, cudaStream_t stream);
 
+// One launch for TENSOR and ROW while a block's reads are few: tiles of 128 x 128, blocks of the grid.
+constexpr int64_t kSmallTiles = 12, kSmallGrid = 128;
+bool small_fits(int64_t down, int64_t across, bool by_row, int64_t most);  // pure
+cudaError_t launch_small_tiles(const TileArgs &a, bool by_row, cudaStream_t stream);
+cudaError_t load_small_tiles();
+
 cudaError_t launch_lean_tiles(const TileArgs &a, int kind, unsigned grid, cudaStream_t stream);
 cudaError_t load_lean_tiles();
 cudaError_t launch_sums(const TileArgs &a, bool packed, unsigned grid, cudaStream_t stream);  // of columns

@@ -28,7 +28,7 @@ void *aligned(size_t bytes) {
   return p;
 }
 
-bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount) {
+bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount, int32_t *ran = nullptr) {
   const test::Case shape = test::make_case(seed, nullptr, sizes, count);
   const size_t bytes = shape.arena.size();
   void *base = aligned(bytes);
@@ -44,6 +44,7 @@ bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount) 
     if (way) {
       int32_t launches = 0;
       assert_int_equal(cuda::launch_quantize(c.q, 3, nullptr, &launches), cudaSuccess);
+      if (ran) *ran = launches;
     } else {
       cpu::quantize(c.q, {nullptr, nullptr});
     }
@@ -92,6 +93,33 @@ void lean_equals_cpu(void **) {
   }
   assert_in_range(ran, 100, 1000);
   assert_in_range(amax, 40, 1000);
+  assert_int_equal(bad, 0);
+}
+
+// TENSOR and ROW: small ones in one launch (and one for dbias), those with more to read in two passes.
+void small_and_two_passes_equal_cpu(void **) {
+  const int64_t small[] = {1, 8, 64, 120, 128, 136, 256, 264, 384}, large[] = {136, 300, 1672, 1800};
+  int bad = 0, counts[2][2] = {};
+  for (int big = 0; big < 2; ++big)
+    for (uint64_t seed = 0; seed < (big ? 600 : 1500); ++seed) {
+      if (seed % 6 > 1) continue;  // the kinds
+      const int64_t *sizes = big ? large : small;
+      const int count = big ? 4 : 9;
+      const test::Case c = test::make_case(seed, nullptr, sizes, count);
+      const bool row = seed % 6 == 1;
+      if (c.text.find(" plain") == std::string::npos || c.text.find(" given") != std::string::npos || c.q.amax_only ||
+          c.cols % 8 || (row && !c.q.col.side.scaling))
+        continue;
+      const int64_t down = (c.rows + 127) / 128, across = (c.cols + 127) / 128;
+      const bool one = row ? down + across - 1 <= 12 : down * across <= 12;
+      if (big && (one || down * across > 60)) continue;
+      int32_t launches = 0;
+      bad += !run_case(seed, sizes, count, &launches);
+      assert_int_equal(launches - (c.q.dbias.data ? 1 : 0), one ? 1 : 2);
+      ++counts[big][row];
+    }
+  for (const auto &of : counts)
+    for (int n : of) assert_in_range(n, 5, 400);
   assert_int_equal(bad, 0);
 }
 
@@ -409,6 +437,7 @@ int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(quantize_equals_cpu),
                               cmocka_unit_test(lines_equal_cpu),
                               cmocka_unit_test(lean_equals_cpu),
+                              cmocka_unit_test(small_and_two_passes_equal_cpu),
                               cmocka_unit_test(moves_equal_cpu),
                               cmocka_unit_test(dequantize_and_measure_equal_cpu),
                               cmocka_unit_test(widened_product_is_whole),
