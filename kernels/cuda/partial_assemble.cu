@@ -9,7 +9,8 @@ namespace {
 using namespace num;
 
 constexpr int kThreads = 256;
-constexpr int64_t kScales = 2048;  // elements of a unit of scales
+constexpr int64_t kScales = 2048;             // elements of a unit of scales
+constexpr int64_t kCodes = int64_t{1} << 14;  // of one whose codes are copied as they are
 
 __device__ __forceinline__ int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -24,14 +25,30 @@ __host__ __device__ inline int64_t padded(const Side &s) {
   return s.padded_rows * s.padded_cols;
 }
 
+// One byte a tile in the order of amax, without padding: the codes of a side are copied as they are.
+template <class Item, class Side>
+__host__ __device__ inline bool copies_codes(const ops::ParamList &p, const Item &m, const Side &s, bool is_col) {
+  if (p.amax_dtype == num::kF32 || !(p.slots || p.row_ready) || (is_col && ops::shares_scale(p.scaling))) return false;
+  const int64_t tile_r = ops::tile_rows(p.scaling), tile_c = ops::tile_cols(p.scaling);
+  const int64_t down = is_col ? m.cols : m.rows, across = is_col ? m.rows : m.cols;
+  const int64_t rows = tile_r ? units(down, tile_r) : 1, cols = tile_c ? units(across, tile_c) : 1;
+  return s.scale_col_stride == 1 && s.scale_row_stride == cols && s.padded_cols == cols && s.padded_rows == rows;
+}
+
+template <class Item, class Side>
+__host__ __device__ inline int64_t scale_unit_of(const ops::ParamList &p, const Item &m, const Side &s, bool is_col) {
+  return copies_codes(p, m, s, is_col) ? kCodes : kScales;
+}
+
 template <class Item>
 __host__ __device__ inline Counts counts_of(const ops::ParamList &p, const Item &m) {
   const bool plain = plain_copy(p.scaling), row = p.sides & 1, col = p.sides & 2;
   Counts n;
   n.runs = (row || plain) && p.slots ? units(m.rows * m.cols, kFlat) : 0;
   n.flips = col && !plain ? units(m.rows, kSquare) * units(m.cols, kSquare) : 0;
-  n.row_scales = row && !plain && (p.slots || p.row_ready) ? units(padded(m.row), kScales) : 0;
-  n.col_scales = col && !plain ? units(padded(m.col), kScales) : 0;
+  n.row_scales =
+      row && !plain && (p.slots || p.row_ready) ? units(padded(m.row), scale_unit_of(p, m, m.row, false)) : 0;
+  n.col_scales = col && !plain ? units(padded(m.col), scale_unit_of(p, m, m.col, true)) : 0;
   return n;
 }
 
@@ -182,16 +199,13 @@ __device__ void scale_unit(const ops::ParamList &p, const WholeItem &m, bool is_
   const int64_t across = is_col ? m.rows : m.cols, down = is_col ? m.cols : m.rows;
   const int64_t scale_rows = tile_r ? units(down, tile_r) : 1, scale_cols = tile_c ? units(across, tile_c) : 1;
   const int64_t first = is_col && !shares ? m.amax + m.rows * (tile_c ? units(m.cols, tile_c) : 1) : m.amax,
-                end = least(padded(side), (index + 1) * kScales);
-  if (from_amax && p.amax_dtype != kF32 && !swapped && side.scale_col_stride == 1 &&
-      side.scale_row_stride == scale_cols && side.padded_cols == scale_cols && side.padded_rows == scale_rows) {
-    const int64_t begin = index * kScales;  // bytes as they are
+                unit = scale_unit_of(p, m, side, is_col), begin = index * unit, end = least(padded(side), begin + unit);
+  if (copies_codes(p, m, side, is_col))
     return copy_bytes(static_cast<uint8_t *>(side.scale) + begin, static_cast<const uint8_t *>(p.amax) + first + begin,
                       end - begin);
-  }
   const int64_t inner = rows_inner ? side.padded_rows : side.padded_cols;
   const bool narrow = padded(side) < int64_t{1} << 32;  // a division of 64 bits costs more than the rest
-  for (int64_t n = index * kScales + int(threadIdx.x); n < end; n += kThreads) {
+  for (int64_t n = begin + int(threadIdx.x); n < end; n += kThreads) {
     const int64_t outer = narrow ? int64_t{uint32_t(n) / uint32_t(inner)} : n / inner, rest = n - outer * inner;
     const int64_t i = rows_inner ? rest : outer, j = rows_inner ? outer : rest;
     const int64_t at = i * side.scale_row_stride + j * side.scale_col_stride;

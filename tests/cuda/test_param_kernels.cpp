@@ -275,6 +275,7 @@ void steps_equal_cpu(void **) {
 void whole_tiles(void **) {
   for (int32_t kind = 2; kind <= 7; ++kind)
     for (uint64_t seed = 2000; seed < 2003; ++seed) check_list(seed, 1, kind, 256);
+  check_list(2003, 1, num::k1x32, 768);  // codes of scales for more than one unit
 }
 
 // Over more ranks than a kernel's arguments can describe.
