@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* On several GPUs, over NCCL: a linear on every device while device 0 is current, graphs of collectives replayed with
+/* On several GPUs, over NCCL: linears on every device whichever is current, from threads of their own and from one
+ * thread by turns, graphs of collectives replayed with
  * new data, a rank that stalls and one that is killed. PROGRAM RANKS process|thread */
 #include <cuda_runtime_api.h>
 #include <time.h>
@@ -52,81 +53,161 @@ static fp8_tensor tensor_from(const fp8_context *c, fp8_buffer *memory, int32_t 
   return tensor_2d(memory->data, dtype, rows, cols);
 }
 
-static void linear_body(rank_call *self) {
-  linear_results *results = (linear_results *)self->arg;
-  const fp8_context *c = self->c;
-  fp8_recipe *r = preset_recipe(results->preset, 0, 0);
-  fp8_linear_config config;
-  fp8_linear *l = NULL;
-  fp8_buffer memory[8], x_side;
-  uint64_t bytes;
-  fp8_tensor x = tensor_from(c, &memory[0], FP8_DTYPE_BF16, kRows, kIn, 1),
-             w = tensor_from(c, &memory[1], FP8_DTYPE_BF16, kOut, kIn, 2),
-             dy = tensor_from(c, &memory[2], FP8_DTYPE_BF16, kRows, kOut, 3),
-             y = tensor_from(c, &memory[3], FP8_DTYPE_BF16, kRows, kOut, 0),
-             dx = tensor_from(c, &memory[4], FP8_DTYPE_BF16, kRows, kIn, 0),
-             dw = tensor_from(c, &memory[5], FP8_DTYPE_F32, kOut, kIn, 0);
-  weight qw = make_weight(c, r, kOut, kIn, FP8_SIDE_BOTH);
+typedef struct linear_case {
+  const fp8_context *c;
+  fp8_recipe *r;
+  fp8_linear *l;
+  fp8_buffer memory[6], x_side;
+  weight w;
+  fp8_tensor x, y, dy, dx, dw;
   fp8_qtensor saved;
+} linear_case;
+
+static void linear_open(linear_case *k, const fp8_context *c, int preset) {
+  fp8_linear_config config;
   fp8_quantize_args q;
-  fp8_linear_forward_args f;
-  fp8_linear_backward_args b;
-  int step, device = -1;
+  fp8_tensor w;
+  uint64_t bytes;
+  memset(k, 0, sizeof *k);
+  k->c = c;
+  k->r = preset_recipe(preset, 0, 0);
+  k->x = tensor_from(c, &k->memory[0], FP8_DTYPE_BF16, kRows, kIn, 1);
+  w = tensor_from(c, &k->memory[1], FP8_DTYPE_BF16, kOut, kIn, 2);
+  k->dy = tensor_from(c, &k->memory[2], FP8_DTYPE_BF16, kRows, kOut, 3);
+  k->y = tensor_from(c, &k->memory[3], FP8_DTYPE_BF16, kRows, kOut, 0);
+  k->dx = tensor_from(c, &k->memory[4], FP8_DTYPE_BF16, kRows, kIn, 0);
+  k->dw = tensor_from(c, &k->memory[5], FP8_DTYPE_F32, kOut, kIn, 0);
+  k->w = make_weight(c, k->r, kOut, kIn, FP8_SIDE_BOTH);
   FP8_INIT(&q);
   q.x = &w;
-  q.q = &qw.q;
+  q.q = &k->w.q;
   q.role = FP8_ROLE_WEIGHT;
-  MUST(fp8_quantize(c, r, &q, NULL));
+  MUST(fp8_quantize(c, k->r, &q, NULL));
   MUST(fp8_stream_sync(c, NULL));
   FP8_INIT(&config);
   config.in_features = kIn;
   config.out_features = kOut;
-  config.recipe = r;
-  MUST(fp8_linear_create(c, &config, &l));
-  FP8_INIT(&saved);
-  MUST(fp8_linear_describe(l, FP8_ROLE_ACTIVATION, kRows, FP8_SIDE_COL, &saved));
-  MUST(fp8_qtensor_bytes(&saved, FP8_SIDE_COL, &bytes));
-  x_side = dev_new(c, NULL, bytes);
-  MUST(fp8_qtensor_place(&saved, FP8_SIDE_COL, &x_side));
-  FP8_INIT(&f);
-  f.x = &x, f.w = &qw.q, f.y = &y, f.saved_x = &saved;
-  FP8_INIT(&b);
-  b.dy = &dy, b.w = &qw.q, b.saved_x = &saved, b.dx = &dx, b.dw = &dw;
-  for (step = 0; step < kSteps; ++step) {
-    MUST(fp8_linear_forward(l, &f, self->stream));
-    MUST(fp8_linear_backward(l, &b, self->stream));
-  }
-  MUST(fp8_stream_sync(c, self->stream));
-  CUDA(cudaGetDevice(&device));
-  CHECK(device == 0);
-  results->y[self->rank] = dev_get(c, y.data, memory[3].bytes);
-  results->dx[self->rank] = dev_get(c, dx.data, memory[4].bytes);
-  results->dw[self->rank] = dev_get(c, dw.data, memory[5].bytes);
-  fp8_linear_destroy(l);
-  fp8_recipe_destroy(r);
-  for (step = 0; step < 6; ++step) dev_free(c, &memory[step]);
-  dev_free(c, &qw.memory);
-  dev_free(c, &x_side);
+  config.recipe = k->r;
+  MUST(fp8_linear_create(c, &config, &k->l));
+  FP8_INIT(&k->saved);
+  MUST(fp8_linear_describe(k->l, FP8_ROLE_ACTIVATION, kRows, FP8_SIDE_COL, &k->saved));
+  MUST(fp8_qtensor_bytes(&k->saved, FP8_SIDE_COL, &bytes));
+  k->x_side = dev_new(c, NULL, bytes);
+  MUST(fp8_qtensor_place(&k->saved, FP8_SIDE_COL, &k->x_side));
 }
 
-static void linear_everywhere(void **state) {
-  static const int presets[] = {FP8_PRESET_NONE, FP8_PRESET_TENSOR, FP8_PRESET_BLOCK, FP8_PRESET_MX};
-  size_t p;
+static void linear_step(linear_case *k, fp8_stream stream) {
+  fp8_linear_forward_args f;
+  fp8_linear_backward_args b;
+  FP8_INIT(&f);
+  f.x = &k->x, f.w = &k->w.q, f.y = &k->y, f.saved_x = &k->saved;
+  FP8_INIT(&b);
+  b.dy = &k->dy, b.w = &k->w.q, b.saved_x = &k->saved, b.dx = &k->dx, b.dw = &k->dw;
+  MUST(fp8_linear_forward(k->l, &f, stream));
+  MUST(fp8_linear_backward(k->l, &b, stream));
+}
+
+static void linear_close(linear_case *k, linear_results *results, int at) {
+  int i;
+  results->y[at] = dev_get(k->c, k->y.data, k->memory[3].bytes);
+  results->dx[at] = dev_get(k->c, k->dx.data, k->memory[4].bytes);
+  results->dw[at] = dev_get(k->c, k->dw.data, k->memory[5].bytes);
+  fp8_linear_destroy(k->l);
+  fp8_recipe_destroy(k->r);
+  for (i = 0; i < 6; ++i) dev_free(k->c, &k->memory[i]);
+  dev_free(k->c, &k->w.memory);
+  dev_free(k->c, &k->x_side);
+}
+
+static void linear_compare(linear_results *results, int count) {
   int r;
+  for (r = 1; r < count; ++r) {
+    CHECK(!memcmp(results->y[0], results->y[r], kRows * kOut * 2));
+    CHECK(!memcmp(results->dx[0], results->dx[r], kRows * kIn * 2));
+    CHECK(!memcmp(results->dw[0], results->dw[r], kOut * kIn * 4));
+  }
+  for (r = 0; r < count; ++r) free(results->y[r]), free(results->dx[r]), free(results->dw[r]);
+}
+
+static void current_is(int want) {
+  int device = -1;
+  CUDA(cudaGetDevice(&device));
+  CHECK(device == want);
+}
+
+static void linear_body(rank_call *self) {
+  linear_results *results = (linear_results *)self->arg;
+  linear_case k;
+  int step;
+  linear_open(&k, self->c, results->preset);
+  for (step = 0; step < kSteps; ++step) linear_step(&k, self->stream);
+  MUST(fp8_stream_sync(self->c, self->stream));
+  current_is(0);
+  linear_close(&k, results, self->rank);
+}
+
+static const int kLinears[] = {FP8_PRESET_NONE, FP8_PRESET_TENSOR, FP8_PRESET_BLOCK, FP8_PRESET_MX};
+
+static void linear_everywhere(void **state) {
+  size_t p;
   (void)state;
   if (g_nccl.processes) return; /* the ranks' results are compared in one process */
-  for (p = 0; p < sizeof presets / sizeof *presets; ++p) {
+  for (p = 0; p < sizeof kLinears / sizeof *kLinears; ++p) {
     linear_results results;
     memset(&results, 0, sizeof results);
-    results.preset = presets[p];
+    results.preset = kLinears[p];
     run_ranks(NULL, g_nccl.size, linear_body, &results);
-    for (r = 1; r < g_nccl.size; ++r) {
-      CHECK(!memcmp(results.y[0], results.y[r], kRows * kOut * 2));
-      CHECK(!memcmp(results.dx[0], results.dx[r], kRows * kIn * 2));
-      CHECK(!memcmp(results.dw[0], results.dw[r], kOut * kIn * 4));
-    }
-    for (r = 0; r < g_nccl.size; ++r) free(results.y[r]), free(results.dx[r]), free(results.dw[r]);
+    linear_compare(&results, g_nccl.size);
   }
+}
+
+/* ---- one thread, a context a device, by turns; whichever device is current ---- */
+static void *linear_turns(void *arg) {
+  const int current = *(int *)arg, size = g_nccl.size;
+  fp8_context *contexts[kGpus];
+  fp8_stream streams[kGpus];
+  linear_case cases[kGpus];
+  size_t p;
+  int r, step;
+  CUDA(cudaSetDevice(current));
+  for (r = 0; r < size; ++r) {
+    fp8_context_config config;
+    FP8_INIT(&config);
+    config.backend = FP8_BACKEND_CUDA;
+    config.device = r;
+    MUST(fp8_context_create(&config, &contexts[r]));
+    MUST(fp8_stream_create(contexts[r], &streams[r]));
+  }
+  current_is(current);
+  for (p = 0; p < sizeof kLinears / sizeof *kLinears; ++p) {
+    linear_results results;
+    memset(&results, 0, sizeof results);
+    for (r = 0; r < size; ++r) linear_open(&cases[r], contexts[r], kLinears[p]);
+    for (step = 0; step < kSteps; ++step)
+      for (r = 0; r < size; ++r) linear_step(&cases[r], streams[r]);
+    current_is(current);
+    for (r = 0; r < size; ++r) {
+      MUST(fp8_stream_sync(contexts[r], streams[r]));
+      linear_close(&cases[r], &results, r);
+    }
+    linear_compare(&results, size);
+  }
+  for (r = 0; r < size; ++r) {
+    fp8_stream_destroy(contexts[r], streams[r]);
+    fp8_context_destroy(contexts[r]);
+  }
+  current_is(current);
+  return NULL;
+}
+
+/* Two such threads at once, other devices being current, each with contexts of its own. */
+static void linear_by_turns(void **state) {
+  pthread_t threads[2];
+  int current[2] = {0, 1}, i;
+  (void)state;
+  if (g_nccl.processes) return;
+  for (i = 0; i < 2; ++i) CHECK(!pthread_create(&threads[i], NULL, linear_turns, &current[i]));
+  for (i = 0; i < 2; ++i) pthread_join(threads[i], NULL);
 }
 
 /* ---- graphs ---- */
@@ -407,5 +488,5 @@ static void killed_rank(void **state) {
   fp8_context_destroy(c);
 }
 
-RANKS_MAIN(cmocka_unit_test(linear_everywhere), cmocka_unit_test(graphs), cmocka_unit_test(stalled_rank),
-           cmocka_unit_test(killed_rank))
+RANKS_MAIN(cmocka_unit_test(linear_everywhere), cmocka_unit_test(linear_by_turns), cmocka_unit_test(graphs),
+           cmocka_unit_test(stalled_rank), cmocka_unit_test(killed_rank))
