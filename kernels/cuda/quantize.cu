@@ -61,8 +61,11 @@ bool lines_fit(const ops::Quantize &q, const TileArgs &a) {
          ceil_div(a.rows, 8) * ceil_div(a.cols, 512) < (int64_t{1} << 31);
 }
 
-int64_t amax_blocks(int64_t tiles, int32_t sms) {
-  return std::max<int64_t>(1, std::min<int64_t>(2 * tiles, int64_t{sms} * kAmaxBlocks));
+// Blocks of a grid, 0 = as many as suit: of more, each could take a multiprocessor of its own.
+int32_t most_blocks(const ops::Quantize &q, int32_t sms) { return q.max_sms > 0 && q.max_sms < sms ? q.max_sms : 0; }
+
+int64_t amax_blocks(int64_t tiles, int32_t sms, int32_t most) {
+  return std::max<int64_t>(1, std::min<int64_t>(2 * tiles, most ? most : int64_t{sms} * kAmaxBlocks));
 }
 
 }  // namespace
@@ -78,8 +81,8 @@ QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms) {
   const int kind = kind_of(q);
   const int64_t tiles = ceil_div(n.rows, kTile) * ceil_div(n.cols, kTile);
   if (kind == num::kTensor) {
-    l.parts = static_cast<int32_t>(amax_blocks(tiles, sms));
-    l.partials = take(4 * l.parts);
+    l.parts = static_cast<int32_t>(amax_blocks(tiles, sms, most_blocks(q, sms)));
+    l.partials = take(4 * amax_blocks(tiles, sms, 0));  // enough for any max_sms
   }
   if (kind == num::kRow) {  // adjacent: one memset
     if (quantized(q.row)) l.row_amax = take(4 * std::max<int64_t>(n.rows, 1));
@@ -89,10 +92,9 @@ QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms) {
   return l;
 }
 
-cudaError_t launch_quantize(const ops::Quantize &q, int32_t device_sms, cudaStream_t stream, int32_t *launches) {
+cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t stream, int32_t *launches) {
   const Shape n = shape_of(q);
   const int kind = kind_of(q);
-  const int32_t sms = q.max_sms > 0 ? std::min(device_sms, q.max_sms) : device_sms;
   *launches = 0;
   if (!kind && !q.dbias.data) return cudaSuccess;
   // from codes with one scale for both sides the other side is an exact transpose, not a quantization
@@ -111,6 +113,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t device_sms, cudaStre
   a.dtype = first.side.codes.dtype, a.rule = first.side.rule;
   a.floor = q.amax_floor;
   a.amax_only = q.amax_only;
+  a.most = most_blocks(q, sms);
   const ops::Matrix &rc = q.row.side.codes, &cc = q.col.side.codes;
   a.row_vector = has_row && rc.col_stride == 1 && aligned(rc.data, 8);
   for (int i = 0; i < std::max(rc.lead, 1); ++i) a.row_vector = a.row_vector && rc.lead_stride[i] % 8 == 0;
@@ -119,11 +122,13 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t device_sms, cudaStre
   const bool stats = (has_row && q.row.stats.data) || (has_col && q.col.stats.data);
   const bool lean_input =
       a.source.vector && q.x.dtype == num::kBF16 && q.x.lead <= 1 && n.cols % 8 == 0 && !q.source.scaling;
-  const bool lean = lean_input && !stats && (!has_row || (rc.lead <= 1 && a.row_vector)) &&
-                    (!has_col || (cc.lead <= 1 && a.col_vector));
   const int64_t tiles_r = std::max<int64_t>(1, ceil_div(n.rows, kTile));
   a.tiles_c = std::max<int64_t>(1, ceil_div(n.cols, kTile));
   const int64_t tiles = tiles_r * a.tiles_c;
+  // the general kernel alone takes several tiles a block
+  const bool whole = !a.most || tiles <= a.most;
+  const bool lean = whole && lean_input && !stats && (!has_row || (rc.lead <= 1 && a.row_vector)) &&
+                    (!has_col || (cc.lead <= 1 && a.col_vector));
   if (tiles >= int64_t{1} << 31) return cudaErrorInvalidValue;
   unsigned grid = static_cast<unsigned>(tiles);
   if (q.dbias.data && !q.amax_only) a.dbias = reinterpret_cast<float *>(workspace + l.dbias);
@@ -135,8 +140,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t device_sms, cudaStre
 
   const bool given = (has_row && q.row.amax_given) || (has_col && q.col.amax_given);
   const bool small = lean && !given && !q.amax_only && n.rows && n.cols && !q.row.side.scale.padded &&
-                     !q.col.side.scale.padded &&
-                     small_fits(tiles_r, a.tiles_c, kind == num::kRow, q.max_sms > 0 ? sms : kSmallGrid);
+                     !q.col.side.scale.padded && small_fits(tiles_r, a.tiles_c, kind == num::kRow);
   switch (kind) {
     case 0:  // column sums alone
       if (n.rows && n.cols && !ran(launch_sums(a, lean_input, grid, stream))) return e;
@@ -166,7 +170,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t device_sms, cudaStre
       break;
     }
     case num::kRow: {
-      if (rows_fit(q, a.source, n)) {
+      if ((!a.most || n.rows <= a.most) && rows_fit(q, a.source, n)) {
         if (n.rows && !ran(launch_rows(a, stream))) return e;
         break;
       }
@@ -184,14 +188,15 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t device_sms, cudaStre
           return e;
         AmaxArgs m{a.source, n.rows, n.cols, nullptr, own_row, own_col, 0, 0};
         a.chained = n.rows && n.cols;
-        if (a.chained && !ran(launch_amax(m, lean_input, static_cast<int32_t>(amax_blocks(tiles, sms)), stream)))
+        if (a.chained &&
+            !ran(launch_amax(m, lean_input, static_cast<int32_t>(amax_blocks(tiles, sms, a.most)), stream)))
           return e;
         a.row_amax = m.row_amax, a.row_amax_stride = 1;
         a.col_amax = m.col_amax, a.col_amax_stride = 1;
       }
       if (q.amax_only) {
-        if (row_own && !ran(launch_copy_amax(a.row_amax, q.row.amax, n.rows, stream))) return e;
-        if (col_own && !ran(launch_copy_amax(a.col_amax, q.col.amax, n.cols, stream))) return e;
+        if (row_own && !ran(launch_copy_amax(a, a.row_amax, q.row.amax, n.rows, stream))) return e;
+        if (col_own && !ran(launch_copy_amax(a, a.col_amax, q.col.amax, n.cols, stream))) return e;
         return e;
       }
       if (has_row && !row_own)
@@ -204,7 +209,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t device_sms, cudaStre
     }
     default: {
       if (!n.rows || !n.cols) break;
-      if (lean && lines_fit(q, a)) {
+      if (lean && !a.most && lines_fit(q, a)) {
         if (!ran(launch_lines(a, kind == num::k1x32, stream))) return e;
         break;
       }
@@ -230,8 +235,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t device_sms, cudaStre
     }
   }
   if (q.dbias.data && !q.amax_only)
-    ran(launch_finish_dbias(reinterpret_cast<const float *>(workspace + l.dbias), ceil_div(n.rows, kTile), q.dbias,
-                            q.dbias_accumulate, stream));
+    ran(launch_finish_dbias(a, ceil_div(n.rows, kTile), q.dbias, q.dbias_accumulate, stream));
   return e;
 }
 

@@ -16,18 +16,19 @@ cudaError_t launch_amax(const AmaxArgs &a, bool lean, int32_t blocks, cudaStream
 
 // One launch for TENSOR and ROW while a block's reads are few: tiles of 128 x 128, blocks of the grid.
 constexpr int64_t kSmallTiles = 12, kSmallGrid = 128;
-bool small_fits(int64_t down, int64_t across, bool by_row, int64_t most);  // pure
+bool small_fits(int64_t down, int64_t across, bool by_row);  // pure
 cudaError_t launch_small_tiles(const TileArgs &a, bool by_row, cudaStream_t stream);
 cudaError_t load_small_tiles();
 
 cudaError_t launch_lean_tiles(const TileArgs &a, int kind, unsigned grid, cudaStream_t stream);
 cudaError_t load_lean_tiles();
-cudaError_t launch_sums(const TileArgs &a, bool packed, unsigned grid, cudaStream_t stream);  // of columns
+cudaError_t launch_sums(const TileArgs &a, bool packed, unsigned tiles, cudaStream_t stream);  // of columns
 cudaError_t launch_rows(const TileArgs &a, cudaStream_t stream);
 cudaError_t launch_lines(const TileArgs &a, bool of_32, cudaStream_t stream);
 cudaError_t load_lines();
-cudaError_t launch_copy_amax(const float *src, const ops::Scale &dst, int64_t n, cudaStream_t stream);
-cudaError_t launch_finish_dbias(const float *chunks, int64_t count, const ops::Vector &out, int32_t accumulate,
+cudaError_t launch_copy_amax(const TileArgs &a, const float *src, const ops::Scale &dst, int64_t n,
+                             cudaStream_t stream);
+cudaError_t launch_finish_dbias(const TileArgs &a, int64_t count, const ops::Vector &out, int32_t accumulate,
                                 cudaStream_t stream);
 
 }  // namespace fp8::cuda

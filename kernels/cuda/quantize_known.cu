@@ -114,24 +114,25 @@ __global__ void __launch_bounds__(256) quantize_rows(const __grid_constant__ Til
 }
 
 // Column sums alone.
-__global__ void __launch_bounds__(kTile) sum_tiles(const __grid_constant__ TileArgs a, bool packed) {
+__global__ void __launch_bounds__(kTile) sum_tiles(const __grid_constant__ TileArgs a, unsigned tiles, bool packed) {
   const unsigned across = static_cast<unsigned>(a.tiles_c);
   wait_prior();
-  sum_columns(a, packed, blockIdx.x / across, int64_t(blockIdx.x % across) * kTile + threadIdx.x);
+  for (unsigned tile = blockIdx.x; tile < tiles; tile += gridDim.x)
+    sum_columns(a, packed, tile / across, int64_t(tile % across) * kTile + threadIdx.x);
 }
 
 __global__ void copy_amax(const float *src, ops::Scale dst, int64_t n) {
-  const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < n) static_cast<float *>(dst.data)[i * dst.row_stride] = src[i];
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += int64_t(gridDim.x) * blockDim.x)
+    static_cast<float *>(dst.data)[i * dst.row_stride] = src[i];
 }
 
 __global__ void finish_dbias(const float *chunks, int64_t count, ops::Vector out, int32_t accumulate) {
-  const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (c >= out.size) return;
-  double sum = 0.0;
-  for (int64_t i = 0; i < count; ++i) sum = num::dbias_join(sum, chunks[i * out.size + c]);
-  float *d = static_cast<float *>(out.data) + c * out.stride;
-  *d = num::dbias_finish(sum, accumulate != 0, accumulate ? *d : 0.0f);
+  for (int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; c < out.size; c += int64_t(gridDim.x) * blockDim.x) {
+    double sum = 0.0;
+    for (int64_t i = 0; i < count; ++i) sum = num::dbias_join(sum, chunks[i * out.size + c]);
+    float *d = static_cast<float *>(out.data) + c * out.stride;
+    *d = num::dbias_finish(sum, accumulate != 0, accumulate ? *d : 0.0f);
+  }
 }
 
 // --------------------------------------------------------------- launchers
@@ -156,24 +157,27 @@ cudaError_t launch_rows(const TileArgs &a, cudaStream_t stream) {
   return launch(&quantize_rows<8>, grid, block, stream, true, a);
 }
 
-cudaError_t launch_copy_amax(const float *src, const ops::Scale &dst, int64_t n, cudaStream_t stream) {
+cudaError_t launch_copy_amax(const TileArgs &a, const float *src, const ops::Scale &dst, int64_t n,
+                             cudaStream_t stream) {
   if (n <= 0) return cudaSuccess;
-  return launch(&copy_amax, dim3(static_cast<unsigned>((n + 255) / 256)), dim3(256), stream, false, src, dst, n);
+  return launch(&copy_amax, dim3(grid_of(a, static_cast<unsigned>((n + 255) / 256))), dim3(256), stream, false, src,
+                dst, n);
 }
 
-cudaError_t launch_finish_dbias(const float *chunks, int64_t count, const ops::Vector &out, int32_t accumulate,
+cudaError_t launch_finish_dbias(const TileArgs &a, int64_t count, const ops::Vector &out, int32_t accumulate,
                                 cudaStream_t stream) {
   if (out.size <= 0) return cudaSuccess;
-  return launch(&finish_dbias, dim3(static_cast<unsigned>((out.size + 127) / 128)), dim3(128), stream, false, chunks,
-                count, out, accumulate);
+  const dim3 grid(grid_of(a, static_cast<unsigned>((out.size + 127) / 128)));
+  return launch(&finish_dbias, grid, dim3(128), stream, false, static_cast<const float *>(a.dbias), count, out,
+                accumulate);
 }
 
-cudaError_t launch_sums(const TileArgs &a, bool packed, unsigned grid, cudaStream_t stream) {
-  return launch(&sum_tiles, dim3(grid), dim3(kTile), stream, true, a, packed);
+cudaError_t launch_sums(const TileArgs &a, bool packed, unsigned tiles, cudaStream_t stream) {
+  return launch(&sum_tiles, dim3(grid_of(a, tiles)), dim3(kTile), stream, true, a, tiles, packed);
 }
 
-cudaError_t tiles_known(const TileArgs &a, unsigned grid, cudaStream_t stream) {
-  return launch_tiles<kAmaxKnown>(a, grid, stream);
+cudaError_t tiles_known(const TileArgs &a, unsigned tiles, cudaStream_t stream) {
+  return launch_tiles<kAmaxKnown>(a, tiles, stream);
 }
 
 cudaError_t load_known() {

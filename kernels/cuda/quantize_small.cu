@@ -158,9 +158,9 @@ __global__ void __launch_bounds__(kLeanThreads, 1) quantize_small(const __grid_c
 
 // --------------------------------------------------------------- launchers
 
-bool small_fits(int64_t down, int64_t across, bool by_row, int64_t most) {
+bool small_fits(int64_t down, int64_t across, bool by_row) {
   const int64_t tiles = down * across;
-  return (by_row ? down + across - 1 : tiles) <= kSmallTiles && tiles <= kSmallGrid && tiles <= most;
+  return (by_row ? down + across - 1 : tiles) <= kSmallTiles && tiles <= kSmallGrid;
 }
 
 namespace {

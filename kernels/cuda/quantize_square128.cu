@@ -4,8 +4,8 @@
 
 namespace fp8::cuda {
 
-cudaError_t tiles_square128(const TileArgs &a, unsigned grid, cudaStream_t stream) {
-  return launch_tiles<kSquare128>(a, grid, stream);
+cudaError_t tiles_square128(const TileArgs &a, unsigned tiles, cudaStream_t stream) {
+  return launch_tiles<kSquare128>(a, tiles, stream);
 }
 
 cudaError_t load_square128() { return load_tiles<kSquare128>(); }

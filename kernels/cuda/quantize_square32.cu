@@ -4,8 +4,8 @@
 
 namespace fp8::cuda {
 
-cudaError_t tiles_square32(const TileArgs &a, unsigned grid, cudaStream_t stream) {
-  return launch_tiles<kSquare32>(a, grid, stream);
+cudaError_t tiles_square32(const TileArgs &a, unsigned tiles, cudaStream_t stream) {
+  return launch_tiles<kSquare32>(a, tiles, stream);
 }
 
 cudaError_t load_square32() { return load_tiles<kSquare32>(); }

@@ -90,9 +90,47 @@ void around_a_product(void **) {
   });
 }
 
+// Random calls with max_sms of 1 to 6 on a device of 7: within it, and the CPU's bytes.
+void quantize_stays_within(void **) {
+  const int64_t sizes[] = {0, 8, 100, 136, 264, 300, 520};
+  int bad = 0, bounded = 0;
+  for (uint64_t seed = 0; seed < 160; ++seed) {
+    const test::Case shape = test::make_case(seed, nullptr, sizes, 7);
+    const size_t bytes = shape.arena.size();
+    const int32_t max_sms = static_cast<int32_t>(1 + seed % 7);
+    void *base = nullptr;
+    assert_int_equal(posix_memalign(&base, 4096, bytes + 1), 0);
+    std::vector<uint8_t> results[2];
+    for (int way = 0; way < 2; ++way) {
+      test::Case c = test::make_case(seed, base, sizes, 7);
+      std::memcpy(base, c.arena.data(), bytes);
+      const int64_t any = cuda::quantize_layout(c.q, 7).bytes;
+      c.q.max_sms = max_sms;
+      assert_int_equal(cuda::quantize_layout(c.q, 7).bytes, any);  // a workspace serves whatever a call leaves
+      const uint64_t need = way ? static_cast<uint64_t>(any) : cpu::quantize_workspace(c.q);
+      assert_int_equal(posix_memalign(&c.q.workspace, 256, need + 1), 0);
+      c.q.workspace_bytes = need;
+      emulate::machine().most = 0;
+      int32_t launches = 0;
+      if (way)
+        assert_int_equal(cuda::launch_quantize(c.q, 7, nullptr, &launches), cudaSuccess);
+      else
+        cpu::quantize(c.q, {nullptr, nullptr});
+      if (max_sms < 7) assert_in_range(emulate::machine().most, 0, max_sms);
+      bounded += way && max_sms < 7 && emulate::machine().most == static_cast<unsigned>(max_sms);
+      free(c.q.workspace);
+      results[way].assign(static_cast<uint8_t *>(base), static_cast<uint8_t *>(base) + bytes);
+    }
+    free(base);
+    bad += !test::same(results[0], results[1], shape.text);
+  }
+  assert_in_range(bounded, 50, 160);
+  assert_int_equal(bad, 0);
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(around_a_product)};
+  const CMUnitTest tests[] = {cmocka_unit_test(around_a_product), cmocka_unit_test(quantize_stays_within)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -92,7 +92,7 @@ __device__ __noinline__ inline void count_side(const TileArgs &a, const float *v
 // Any input, any codes, statistics, amax given or wanted alone. 512 threads: thread (rg, cg) holds rows 4 rg .. 4 rg +
 // 3 and columns 8 cg .. 8 cg + 7. A half-warp spans the tile's columns, a warp 8 rows.
 template <int kKind>
-__global__ void __launch_bounds__(kTileThreads) quantize_tiles(const __grid_constant__ TileArgs a) {
+__device__ __forceinline__ void quantize_tile(const TileArgs &a, unsigned index, unsigned tiles) {
   constexpr int kBlock = kKind == kBlock32 || kKind == kSquare32 ? 32 : 128, kBlocks = kTile / kBlock;
   constexpr int kWarps = kTileThreads / 32;
   __shared__ __align__(16) uint32_t words[kTile * 32];
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kTileThreads) quantize_tiles(const __grid_cons
   __shared__ __align__(4) uint8_t codes[kTile][4];
   __shared__ uint32_t counters[num::kStats];
   const int t = threadIdx.x, cg = t & 15, rg = t >> 4, lane = t & 31, warp = t >> 5;
-  const unsigned tile = a.reversed ? gridDim.x - 1 - blockIdx.x : blockIdx.x, across = static_cast<unsigned>(a.tiles_c);
+  const unsigned tile = a.reversed ? tiles - 1 - index : index, across = static_cast<unsigned>(a.tiles_c);
   const int64_t tile_r = tile / across, tile_c = tile % across;
   const int64_t row0 = tile_r * kTile, col0 = tile_c * kTile, row = row0 + 4 * rg, col = col0 + 8 * cg;
   const bool has_row = a.row.side.scaling != 0, has_col = a.col.side.scaling != 0;
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kTileThreads) quantize_tiles(const __grid_cons
       const num::ScaleOf s = num::scale_of(a.dtype, a.rule, v, a.floor);
 #pragma unroll
       for (int i = 0; i < 4; ++i) mr[i] = s.multiplier;
-      if (blockIdx.x == 0 && t == 0) {
+      if (index == 0 && t == 0) {
         if (has_row) put_scale(a.row, a.amax_only, 0, 0, v, s);
         if (has_col) put_scale(a.col, a.amax_only, 0, 0, v, s);
       }
@@ -247,9 +247,17 @@ __global__ void __launch_bounds__(kTileThreads) quantize_tiles(const __grid_cons
     if (has_col && a.col.stats.data) count_side(a, values, multipliers, a.col.stats, counters, row, col);
   }
   if (a.dbias && t < kTile) sum_columns(a, false, tile_r, col0 + t);  // the tile's lines are in the cache
-  if (blockIdx.x == 0) {
+  if (index == 0) {
     if (has_row) zero_padding(a.row.side.scale, t, kTileThreads);
     if (has_col) zero_padding(a.col.side.scale, t, kTileThreads);
+  }
+}
+
+template <int kKind>
+__global__ void __launch_bounds__(kTileThreads) quantize_tiles(const __grid_constant__ TileArgs a, unsigned tiles) {
+  for (unsigned index = blockIdx.x; index < tiles; index += gridDim.x) {
+    if (index != blockIdx.x) __syncthreads();
+    quantize_tile<kKind>(a, index, tiles);
   }
 }
 
@@ -258,11 +266,11 @@ cudaError_t load_block128();
 cudaError_t load_square128();
 cudaError_t load_block32();
 cudaError_t load_square32();
-cudaError_t tiles_known(const TileArgs &a, unsigned grid, cudaStream_t stream);
-cudaError_t tiles_block128(const TileArgs &a, unsigned grid, cudaStream_t stream);
-cudaError_t tiles_square128(const TileArgs &a, unsigned grid, cudaStream_t stream);
-cudaError_t tiles_block32(const TileArgs &a, unsigned grid, cudaStream_t stream);
-cudaError_t tiles_square32(const TileArgs &a, unsigned grid, cudaStream_t stream);
+cudaError_t tiles_known(const TileArgs &a, unsigned tiles, cudaStream_t stream);
+cudaError_t tiles_block128(const TileArgs &a, unsigned tiles, cudaStream_t stream);
+cudaError_t tiles_square128(const TileArgs &a, unsigned tiles, cudaStream_t stream);
+cudaError_t tiles_block32(const TileArgs &a, unsigned tiles, cudaStream_t stream);
+cudaError_t tiles_square32(const TileArgs &a, unsigned tiles, cudaStream_t stream);
 
 template <int kKind>
 cudaError_t load_tiles() {
@@ -270,8 +278,8 @@ cudaError_t load_tiles() {
 }
 
 template <int kKind>
-cudaError_t launch_tiles(const TileArgs &a, unsigned grid, cudaStream_t stream) {
-  return launch(&quantize_tiles<kKind>, dim3(grid), dim3(kTileThreads), stream, true, a);
+cudaError_t launch_tiles(const TileArgs &a, unsigned tiles, cudaStream_t stream) {
+  return launch(&quantize_tiles<kKind>, dim3(grid_of(a, tiles)), dim3(kTileThreads), stream, true, a, tiles);
 }
 
 }  // namespace fp8::cuda

@@ -18,7 +18,12 @@ struct TileArgs {
   int32_t row_vector, col_vector;  // 8-byte stores of row codes, 16-byte stores of column codes
   int32_t reversed, any_given;
   int32_t chained;  // directly behind amax_strips, which has waited for what wrote the input
+  int32_t most;     // blocks of a grid, where multiprocessors are left to others; 0 = one a tile
 };
+
+inline unsigned grid_of(const TileArgs &a, unsigned blocks) {
+  return a.most && static_cast<unsigned>(a.most) < blocks ? static_cast<unsigned>(a.most) : blocks;
+}
 
 __device__ __forceinline__ void put_scale(const ops::QuantizeSide &s, int32_t amax_only, int64_t r, int64_t c,
                                           float amax, const num::ScaleOf &v) {

@@ -8,8 +8,6 @@
 namespace fp8::cuda {
 namespace {
 
-int32_t sms_of(const Device &d, int32_t max_sms) { return max_sms > 0 && max_sms < d.sms ? max_sms : d.sms; }
-
 int32_t short_workspace(const Device &d, uint64_t got, int64_t need, const char *what) {
   return refuse(d, FP8_ERR_ARGUMENT, "workspace.bytes is %llu, %s needs %lld", static_cast<unsigned long long>(got),
                 what, static_cast<long long>(need));
@@ -19,18 +17,18 @@ int32_t short_workspace(const Device &d, uint64_t got, int64_t need, const char 
 
 int32_t quantize_workspace(void *self, const ops::Quantize *q, uint64_t *bytes) {
   const Device &d = device_of(self);
-  *bytes = static_cast<uint64_t>(quantize_layout(*q, sms_of(d, q->max_sms)).bytes);
+  *bytes = static_cast<uint64_t>(quantize_layout(*q, d.sms).bytes);
   return FP8_OK;
 }
 
 int32_t quantize(void *self, const ops::Quantize *q, fp8_stream stream) {
   const Device &d = device_of(self);
-  const QuantizeLayout l = quantize_layout(*q, sms_of(d, q->max_sms));
+  const QuantizeLayout l = quantize_layout(*q, d.sms);
   if (q->workspace_bytes < static_cast<uint64_t>(l.bytes))
     return short_workspace(d, q->workspace_bytes, l.bytes, "quantizing");
   Current current(d);
   int32_t launches = 0;
-  const cudaError_t e = launch_quantize(*q, sms_of(d, q->max_sms), stream_of(stream), &launches);
+  const cudaError_t e = launch_quantize(*q, d.sms, stream_of(stream), &launches);
   count(d, ops::Counters::kLaunches, static_cast<uint64_t>(launches));
   return check_cuda(d, e, "quantizing");
 }
