@@ -34,6 +34,7 @@ int random_cases(test::Module &m, int cases) {
     CUDA_OK(cudaMemcpy(arena.p, g.arena.data(), bytes, cudaMemcpyHostToDevice));
     uint64_t need = 0;
     m.api->quantize_workspace(m.self, &g.q, &need);
+    if (seed % 5 == 4) g.q.max_sms = 1 + seed % 50;
     Device workspace(need);
     CUDA_OK(cudaMemset(workspace.p, 0xee, workspace.bytes));
     g.q.workspace = workspace.p, g.q.workspace_bytes = need;
