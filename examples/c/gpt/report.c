@@ -210,8 +210,9 @@ static void health_table(const Report *report, FILE *file) {
   }
   if (!rows) return;
   fprintf(file,
-          "Elements of the linears' operands in the first micro-batch of each of the last tenth of the steps: nonzero\n"
-          "ones that FP8 made zero, and ones cut to the largest value.\n\n");
+          "Elements of the linears' operands in the first micro-batch of the last tenth of the steps, of up to 32 of "
+          "them:\n"
+          "nonzero ones that FP8 made zero, and ones cut to the largest value.\n\n");
   table_print(&t, file);
 }
 

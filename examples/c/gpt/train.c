@@ -6,6 +6,8 @@
 #include "../common/clock.h"
 #include "pieces.h"
 
+enum { MOST_COUNTED = 32 }; /* steps with statistics, which cost time */
+
 static const Kernels *kernels_of(const Place *place) {
 #ifdef EXAMPLE_CUDA
   if (place->backend == FP8_BACKEND_CUDA) return &kernels_cuda;
@@ -91,7 +93,8 @@ static double one_step(const Session *session, Model *model, uint64_t seed, int6
 int64_t train_validation_batches(const Session *session) {
   int64_t rows = shape_rows(&session->options.shape), held_out = session->text.size - session->text.train;
   int64_t most = (held_out + rows - 1) / rows, wanted = 32768 / rows;
-  wanted = wanted < 16 ? 16 : wanted;
+  int64_t least = 16 * session->options.micro_batches; /* the same text however a step is split */
+  wanted = wanted < least ? least : wanted;
   return wanted < most ? wanted : most;
 }
 
@@ -132,6 +135,7 @@ void train_measure(Session *session, const Run *run, double *step_seconds, doubl
 int train(Session *session, const Run *run, int64_t steps, double expected_seconds, Result *result) {
   const Options *o = &session->options;
   int64_t tail = steps - (steps + 9) / 10;
+  int64_t counted = (steps - tail + MOST_COUNTED - 1) / MOST_COUNTED; /* of this many steps, one */
   double tokens = (double)(shape_rows(&o->shape) * o->micro_batches);
   Piece piece = {0.0, 0.0};
   char label[64], detail[96];
@@ -151,7 +155,7 @@ int train(Session *session, const Run *run, int64_t steps, double expected_secon
   double start = seconds_now() - piece.seconds;
   int64_t end = o->until && o->until < steps ? o->until : steps;
   for (int64_t step = first; step < end; ++step) {
-    double loss = one_step(session, &model, run->seed, step, step >= tail /* statistics cost time */,
+    double loss = one_step(session, &model, run->seed, step, step >= tail && (step - tail) % counted == 0,
                            train_rate(o, step, steps), &result->gradient_norm);
     result->losses[step] = (float)loss;
     if (step >= tail) result->tail += loss / (double)(steps - tail);
