@@ -3,6 +3,9 @@
 """Draws the curves of examples/c/gpt: losses, and each run's paired difference to BF16 of the same seed.
 
 usage: plot_curves.py DIR [PICTURE]      DIR holds curves.csv; PICTURE is DIR/curves.png by default
+
+Prints the differences too, as means over tenths of the steps. A run whose name has a ; is a variant of the one before it:
+"none;micro 2" is drawn and printed as a difference to BF16, as recipes are.
 """
 import csv
 import pathlib
@@ -18,7 +21,8 @@ import numpy as np  # noqa: E402
 NAMES = {"none": "BF16", "tensor": "TENSOR", "row": "ROW", "block": "BLOCK", "mx": "MX", "mx_w2d": "MX_W2D"}
 COLOURS = {"none": "black", "tensor": "tab:blue", "row": "tab:orange", "block": "tab:green", "mx": "tab:purple",
            "mx_w2d": "tab:cyan", "none+outliers": "dimgray", "mx+outliers": "tab:pink", "mx+wgrad-axis": "tab:red",
-           "tensor+dy-e4m3-tensor": "tab:brown", "mx+floor-outliers": "tab:olive"}
+           "tensor+dy-e4m3-tensor": "tab:brown", "mx+floor-outliers": "tab:olive", "tensor;fast=none": "tab:red",
+           "tensor;format=e4m3": "tab:brown", "none;micro=2": "gray"}
 
 
 def smooth(values, width):
@@ -49,6 +53,22 @@ def baseline(run):
     return "none+outliers" if run.endswith("outliers") and run != "none+outliers" else "none"
 
 
+def print_tenths(curves):
+    """One line a run: the mean over seeds of its difference to the baseline, by tenths; of BF16's own seeds to the first."""
+    print("| run | " + " | ".join(str(i + 1) for i in range(10)) + " |\n| --- |" + " ---: |" * 10)
+    first = min(seed for run, seed in curves if run == "none")
+    for run in dict.fromkeys(run for run, _ in curves):
+        pairs = [(seed, first if run == "none" else seed, baseline(run)) for name, seed in curves if name == run]
+        gaps = [curves[run, seed] - curves[base, other] for seed, other, base in pairs if (run, seed) != (base, other)]
+        if run == "none":  # seeds are another text each: how far apart, not in which direction
+            gaps = np.abs([[part.mean() for part in np.array_split(gap, 10)] for gap in gaps])
+        else:
+            gaps = np.array([[part.mean() for part in np.array_split(gap, 10)] for gap in gaps])
+        if len(gaps):
+            label = "BF16, other seeds, apart" if run == "none" else style(run)[0]
+            print(f"| {label} | " + " | ".join(f"{gap:{'' if run == 'none' else '+'}.4f}" for gap in gaps.mean(0)) + " |")
+
+
 def main():
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
@@ -74,7 +94,7 @@ def main():
             x = np.arange(1, len(values) + 1)
             losses.plot(x, smooth(values, width), color=colour, linewidth=1.6 if run == "none" else 1.0,
                         linestyle="-" if i == 0 else ":", label=label if i == 0 else f"{label}, seed {seeds[i]}")
-        if run.startswith("none"):
+        if run in ("none", "none+outliers"):
             continue
         paired = [curves[run, seed] - curves[baseline(run), seed] for seed in seeds]
         if paired:
@@ -113,6 +133,8 @@ def main():
     for axes in (losses, gaps):
         axes.grid(alpha=0.3)
     figure.savefig(picture, dpi=110)
+    if steps >= 10:
+        print_tenths(curves)
     print(f"picture in {picture}")
 
 
