@@ -57,7 +57,7 @@ bool rows_fit(const ops::Quantize &q, const Source &s, const Shape &n) {  // qua
 bool lines_fit(const ops::Quantize &q, const TileArgs &a) {
   const int kind = kind_of(q);
   return (kind == num::k1x128 || kind == num::k1x32) && !quantized(q.col) && !q.row.amax_given && !q.amax_only &&
-         !q.dbias.data && a.row_vector && a.cols % 8 == 0 &&
+         !q.row.stats.data && !q.dbias.data && a.row_vector && a.cols % 8 == 0 &&
          ceil_div(a.rows, 8) * ceil_div(a.cols, 512) < (int64_t{1} << 31);
 }
 
@@ -127,7 +127,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
   const int64_t tiles = tiles_r * a.tiles_c;
   // the general kernel alone takes several tiles a block
   const bool whole = !a.most || tiles <= a.most;
-  const bool lean = whole && lean_input && !stats && (!has_row || (rc.lead <= 1 && a.row_vector)) &&
+  const bool lean = whole && lean_input && (!has_row || (rc.lead <= 1 && a.row_vector)) &&
                     (!has_col || (cc.lead <= 1 && a.col_vector));
   if (tiles >= int64_t{1} << 31) return cudaErrorInvalidValue;
   unsigned grid = static_cast<unsigned>(tiles);
@@ -139,8 +139,10 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
   };
 
   const bool given = (has_row && q.row.amax_given) || (has_col && q.col.amax_given);
-  const bool small = lean && !given && !q.amax_only && n.rows && n.cols && !q.row.side.scale.padded &&
+  const bool small = lean && !stats && !given && !q.amax_only && n.rows && n.cols && !q.row.side.scale.padded &&
                      !q.col.side.scale.padded && small_fits(tiles_r, a.tiles_c, kind == num::kRow);
+  const auto launch_tiles = stats ? &launch_lean_stats : &launch_lean_tiles;
+
   switch (kind) {
     case 0:  // column sums alone
       if (n.rows && n.cols && !ran(launch_sums(a, lean_input, grid, stream))) return e;
@@ -164,7 +166,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
         a.chained = 1;
       }
       if (q.amax_only) grid = 1;
-      if (!ran(lean && !q.amax_only && n.rows && n.cols ? launch_lean_tiles(a, kind, grid, stream)
+      if (!ran(lean && !q.amax_only && n.rows && n.cols ? launch_tiles(a, kind, grid, stream)
                                                         : tiles_known(a, grid, stream)))
         return e;
       break;
@@ -204,7 +206,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
       if (has_col && !col_own)
         a.col_amax = static_cast<const float *>(q.col.amax.data), a.col_amax_stride = q.col.amax.row_stride;
       a.reversed = 1;
-      if (!ran(lean ? launch_lean_tiles(a, kind, grid, stream) : tiles_known(a, grid, stream))) return e;
+      if (!ran(lean ? launch_tiles(a, kind, grid, stream) : tiles_known(a, grid, stream))) return e;
       break;
     }
     default: {
@@ -215,7 +217,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
       }
       a.any_given = given;
       if (lean && !a.any_given && !q.amax_only && (kind < num::k1x32 || first.side.scale.dtype == num::kE8M0)) {
-        if (!ran(launch_lean_tiles(a, kind, grid, stream))) return e;
+        if (!ran(launch_tiles(a, kind, grid, stream))) return e;
         break;
       }
       switch (kind) {
@@ -241,8 +243,8 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
 
 cudaError_t load_quantize() {
   cudaError_t e = load_known();
-  for (cudaError_t (*loads)() :
-       {load_block128, load_square128, load_block32, load_square32, load_lines, load_lean_tiles, load_small_tiles})
+  for (cudaError_t (*loads)() : {load_block128, load_square128, load_block32, load_square32, load_lines,
+                                 load_lean_tiles, load_small_tiles, load_lean_stats})
     if (!e) e = loads();
   return e;
 }

@@ -21,7 +21,9 @@ cudaError_t launch_small_tiles(const TileArgs &a, bool by_row, cudaStream_t stre
 cudaError_t load_small_tiles();
 
 cudaError_t launch_lean_tiles(const TileArgs &a, int kind, unsigned grid, cudaStream_t stream);
+cudaError_t launch_lean_stats(const TileArgs &a, int kind, unsigned grid, cudaStream_t stream);
 cudaError_t load_lean_tiles();
+cudaError_t load_lean_stats();
 cudaError_t launch_sums(const TileArgs &a, bool packed, unsigned tiles, cudaStream_t stream);  // of columns
 cudaError_t launch_rows(const TileArgs &a, cudaStream_t stream);
 cudaError_t launch_lines(const TileArgs &a, bool of_32, cudaStream_t stream);

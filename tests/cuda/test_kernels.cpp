@@ -65,12 +65,12 @@ void quantize_equals_cpu(void **) {
 void lines_equal_cpu(void **) {
   const int64_t sizes[] = {9, 16, 264, 520, 776};
   int bad = 0, ran = 0;
-  for (uint64_t seed = 2; seed < 900; seed += 2) {
+  for (uint64_t seed = 2; seed < 1600; seed += 2) {
     if (seed % 6 != 2 && seed % 6 != 4) continue;  // the kinds
     const test::Case c = test::make_case(seed, nullptr, sizes, 5);
     const ops::Quantize &q = c.q;
     if (!q.row.side.scaling || q.col.side.scaling || c.text.find(" plain") == std::string::npos || q.dbias.data ||
-        q.amax_only || c.cols < 264)
+        q.row.stats.data || q.amax_only || c.cols < 264)
       continue;
     bad += !run_case(seed, sizes, 5);
     ++ran;
@@ -82,21 +82,25 @@ void lines_equal_cpu(void **) {
 // Aligned BF16 to aligned codes: quantize_lean, with whole tiles, ragged ones and blocks that end early.
 void lean_equals_cpu(void **) {
   const int64_t sizes[] = {24, 40, 128, 136, 200, 264, 300, 384};
-  int bad = 0, amax = 0, ran = 0;
+  int bad = 0, amax = 0, stats = 0, ran = 0;
   for (uint64_t seed = 0; seed < 1200; ++seed) {
     const test::Case c = test::make_case(seed, nullptr, sizes, 8);
-    if (c.text.find(" plain") == std::string::npos || c.q.amax_only || c.cols % 8 || !c.q.col.side.scaling) continue;
+    const bool counts = c.q.row.stats.data || c.q.col.stats.data;
+    if (c.text.find(" plain") == std::string::npos || c.q.amax_only || c.cols % 8) continue;
+    if (!c.q.col.side.scaling && !counts) continue;
     if (seed >= 400 && (!c.q.row.amax.data || !c.q.col.amax.data || c.cols % 32 == 0)) continue;
     bad += !run_case(seed, sizes, 8);
     ++ran;
     amax += c.q.row.amax.data && c.q.col.amax.data;
+    stats += counts;
   }
   assert_in_range(ran, 100, 1000);
+  assert_in_range(stats, 40, 1000);
   assert_in_range(amax, 40, 1000);
   assert_int_equal(bad, 0);
 }
 
-// TENSOR and ROW: small ones in one launch (and one for dbias), those with more to read in two passes.
+// TENSOR and ROW: small ones without statistics in one launch (and one for dbias), others in two passes.
 void small_and_two_passes_equal_cpu(void **) {
   const int64_t small[] = {1, 8, 64, 120, 128, 136, 256, 264, 384}, large[] = {136, 300, 1672, 1800};
   int bad = 0, counts[2][2] = {};
@@ -111,12 +115,13 @@ void small_and_two_passes_equal_cpu(void **) {
           c.cols % 8 || (row && !c.q.col.side.scaling))
         continue;
       const int64_t down = (c.rows + 127) / 128, across = (c.cols + 127) / 128;
-      const bool one = row ? down + across - 1 <= 12 : down * across <= 12;
-      if (big && (one || down * across > 60)) continue;
+      const bool fits = row ? down + across - 1 <= 12 : down * across <= 12;
+      if (big && (fits || down * across > 60)) continue;
+      const bool one = fits && !c.q.row.stats.data && !c.q.col.stats.data;
       int32_t launches = 0;
       bad += !run_case(seed, sizes, count, &launches);
       assert_int_equal(launches - (c.q.dbias.data ? 1 : 0), one ? 1 : 2);
-      ++counts[big][row];
+      ++counts[!one][row];
     }
   for (const auto &of : counts)
     for (int n : of) assert_in_range(n, 4, 400);

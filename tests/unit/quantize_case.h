@@ -68,7 +68,7 @@ class Builder {
       if (sides & 2) amax(&q.col, given);
       if (given && kind_ == num::kTensor && sides == 3) q.col.amax = q.row.amax;
     }
-    if (!plain && !q.amax_only && r_.chance(50)) {
+    if (!q.amax_only && r_.chance(plain ? 30 : 50)) {
       if (sides & 1) q.row.stats = stats();
       if (sides & 2) q.col.stats = stats();
     }

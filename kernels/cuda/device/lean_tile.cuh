@@ -58,16 +58,22 @@ __device__ __forceinline__ void stage_block(const uint32_t (&r)[8], uint2 *mine,
   for (int j = 0; j < 4; ++j) mine[16 * (4 * half + j)] = make_uint2(t[0][j], t[1][j]);
 }
 
+struct NoCount {
+  __device__ __forceinline__ void add(uint32_t, uint32_t) {}
+};
 // Codes of the k-th pair of columns.
-template <class F, class Pair>
-__device__ __forceinline__ void stage_pair(const LeanTile &x, int k, const Pair &m, uint2 *mine) {
+template <class F, class Pair, class Count = NoCount>
+__device__ __forceinline__ void stage_pair(const LeanTile &x, int k, const Pair &m, uint2 *mine, Count &&count = {}) {
   float v[2][8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) m.apply(x.w[i][k], v[0][i], v[1][i]);
 #pragma unroll
-  for (int j = 0; j < 2; ++j)
-    mine[16 * (2 * k + j)] = make_uint2(encode2<F>(v[j][0], v[j][1]) | encode2<F>(v[j][2], v[j][3]) << 16,
-                                        encode2<F>(v[j][4], v[j][5]) | encode2<F>(v[j][6], v[j][7]) << 16);
+  for (int j = 0; j < 2; ++j) {
+    const uint2 u = make_uint2(encode2<F>(v[j][0], v[j][1]) | encode2<F>(v[j][2], v[j][3]) << 16,
+                               encode2<F>(v[j][4], v[j][5]) | encode2<F>(v[j][6], v[j][7]) << 16);
+    mine[16 * (2 * k + j)] = u;
+    count.add(u.x, u.y);
+  }
 }
 
 // A thread takes 16 rows of a column at a time, columns t / 8, t / 8 + 32, ...

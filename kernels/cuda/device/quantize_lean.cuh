@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fast quantizer, one kernel a kind and side. Aligned BF16 and aligned codes.
 #pragma once
-#include "lean_tile.cuh"
+#include <type_traits>
+
+#include "lean_stats.cuh"
 
 namespace fp8::cuda {
 
@@ -25,9 +27,12 @@ struct LeanShared {
   float warps[kLeanThreads / 32];
   uint32_t codes[2][kTile];  // 1x32: four scales of a row, of a column
 };
+struct LeanCounters {
+  uint32_t of[2][num::kStats];
+};
 
-template <int kKind, int kSides>
-__global__ void __launch_bounds__(kLeanThreads, kLeanBlocks<kKind, kSides>)
+template <int kKind, int kSides, bool kStats>
+__global__ void __launch_bounds__(kLeanThreads, kStats ? 3 : kLeanBlocks<kKind, kSides>)
     quantize_lean(const __grid_constant__ TileArgs a) {
   constexpr bool has_row = (kSides & 1) != 0, has_col = (kSides & 2) != 0;
   constexpr bool of_32 = kKind == kLean32 || kKind == kLeanSquare32;
@@ -50,6 +55,10 @@ __global__ void __launch_bounds__(kLeanThreads, kLeanBlocks<kKind, kSides>)
   LeanTile x;
   x.load<known || uniform>(a.source, row, col, mine);
   if (early) wait_prior();
+  std::conditional_t<kStats, CodeCount, NoCount> row_count, col_count;
+  InputCount inputs;
+  SideCount row_side;
+  if constexpr (kStats) inputs.add(x);
 
   // mr of rows and mc of columns; of_32: packed pairs in wr (rows 2 q, 2 q + 1) and wc (columns 2 k, 2 k + 1);
   // uniform: mr[0], or wr[0] with equal halves
@@ -65,6 +74,22 @@ __global__ void __launch_bounds__(kLeanThreads, kLeanBlocks<kKind, kSides>)
     else
       return row_codes<F>(x.w[i], FloatPair{mr[uniform ? 0 : i], mr[uniform ? 0 : i]});
   };
+  const auto row_multiplier = [&](int i) {
+    if constexpr (of_32) {
+      const uint32_t w = wr[uniform ? 0 : i / 2];
+      return i & 1 ? high_float(w) : low_float(w);
+    } else {
+      return mr[uniform ? 0 : i];
+    }
+  };
+  const auto col_multiplier = [&](int j) {
+    if constexpr (uniform)
+      return row_multiplier(0);
+    else if constexpr (of_32)
+      return j & 1 ? high_float(wc[j / 2]) : low_float(wc[j / 2]);
+    else
+      return mc[j];
+  };
   const auto row_address = [&] {
     return static_cast<uint8_t *>(a.row.side.codes.data) + row * a.row.side.codes.lead_stride[0] + col;
   };
@@ -74,14 +99,30 @@ __global__ void __launch_bounds__(kLeanThreads, kLeanBlocks<kKind, kSides>)
     for (int i = 0; i < 8; ++i, p += a.row.side.codes.lead_stride[0]) {
       const uint2 v = codes_of_row(format, i);
       if (i < mine) store8_streaming(p, v.x, v.y);
+      row_count.add(v.x, v.y);
     }
   };
   const bool e4m3 = a.dtype == num::kE4M3;
+  // After the codes of rows, or of columns, are counted.
+  const auto count_side = [&](const auto &codes, bool by_row) {
+    uint32_t m[4];
+    bool exactly;
+    if (by_row) {
+      pair_rows(x, m);
+      exactly = inputs.nonfinite || saturates(m, row_multiplier, e4m3);
+    } else {
+      pair_columns(x, m);
+      exactly = inputs.nonfinite || saturates(m, col_multiplier, e4m3);
+    }
+    return exactly ? count_exactly(x, mine, e4m3, row_multiplier, col_multiplier, by_row)
+                   : count_quickly(inputs, codes);
+  };
   const auto write_rows = [&] {
     if (e4m3)
       emit_rows(num::E4M3{});
     else
       emit_rows(num::E5M2{});
+    if constexpr (kStats) row_side = count_side(row_count, true);
   };
 
   if constexpr (kKind == kLeanTensor) {
@@ -211,6 +252,7 @@ __global__ void __launch_bounds__(kLeanThreads, kLeanBlocks<kKind, kSides>)
         for (int i = 0; i < 8; ++i, p += a.row.side.codes.lead_stride[0]) {
           const uint2 v = codes_of_row(format, i);
           if (i < mine) store8_streaming(p, v.x, v.y);
+          row_count.add(v.x, v.y);
           left[i] = v.x, right[i] = v.y;
         }
         stage_block(left, units, 0);
@@ -219,9 +261,10 @@ __global__ void __launch_bounds__(kLeanThreads, kLeanBlocks<kKind, kSides>)
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
           if constexpr (of_32)
-            stage_pair<F>(x, k, PackedPair{uniform ? wr[0] : wc[k]}, units);
+            stage_pair<F>(x, k, PackedPair{uniform ? wr[0] : wc[k]}, units, col_count);
           else
-            stage_pair<F>(x, k, FloatPair{uniform ? mr[0] : mc[2 * k], uniform ? mr[0] : mc[2 * k + 1]}, units);
+            stage_pair<F>(x, k, FloatPair{uniform ? mr[0] : mc[2 * k], uniform ? mr[0] : mc[2 * k + 1]}, units,
+                          col_count);
         }
       }
     };
@@ -231,6 +274,22 @@ __global__ void __launch_bounds__(kLeanThreads, kLeanBlocks<kKind, kSides>)
       stage(num::E5M2{});
     __syncthreads();
     write_units(a, shared.units, t, row0, col0);
+  }
+  if constexpr (kStats) {
+    __shared__ LeanCounters counters;
+    __syncthreads();
+    if (t < 2 * num::kStats) counters.of[0][t] = 0;
+    SideCount col_side;
+    if constexpr (uniform && has_row && has_col)
+      col_side = row_side = count_side(row_count, true);
+    else if constexpr (has_col)
+      col_side = count_side(col_count, false);
+    __syncthreads();
+    if (has_row) add_warp(row_side, counters.of[0], lane);
+    if (has_col) add_warp(col_side, counters.of[1], lane);
+    __syncthreads();
+    if (has_row) add_block(a.row.stats, counters.of[0], t, rows * cols);
+    if (has_col) add_block(a.col.stats, counters.of[1], t, rows * cols);
   }
   if constexpr (kKind == kLean32) {
     if (!has_col) __syncthreads();
@@ -248,17 +307,46 @@ __global__ void __launch_bounds__(kLeanThreads, kLeanBlocks<kKind, kSides>)
   }
 }
 
-template <int kKind>
+template <int kKind, bool kStats>
 cudaError_t load_lean() {
-  return load_code(&quantize_lean<kKind, 1>, &quantize_lean<kKind, 2>, &quantize_lean<kKind, 3>);
+  return load_code(&quantize_lean<kKind, 1, kStats>, &quantize_lean<kKind, 2, kStats>,
+                   &quantize_lean<kKind, 3, kStats>);
 }
 
-template <int kKind>
+template <int kKind, bool kStats>
 cudaError_t launch_lean(const TileArgs &a, unsigned grid, cudaStream_t stream) {
   const dim3 blocks(grid), threads(kLeanThreads);
-  if (!a.col.side.scaling) return launch(&quantize_lean<kKind, 1>, blocks, threads, stream, true, a);
-  if (!a.row.side.scaling) return launch(&quantize_lean<kKind, 2>, blocks, threads, stream, true, a);
-  return launch(&quantize_lean<kKind, 3>, blocks, threads, stream, true, a);
+  if (!a.col.side.scaling) return launch(&quantize_lean<kKind, 1, kStats>, blocks, threads, stream, true, a);
+  if (!a.row.side.scaling) return launch(&quantize_lean<kKind, 2, kStats>, blocks, threads, stream, true, a);
+  return launch(&quantize_lean<kKind, 3, kStats>, blocks, threads, stream, true, a);
+}
+
+template <bool kStats>
+cudaError_t launch_lean_kind(const TileArgs &a, int kind, unsigned grid, cudaStream_t stream) {
+  switch (kind) {
+    case num::kTensor:
+      return launch_lean<kLeanTensor, kStats>(a, grid, stream);
+    case num::kRow:
+      return launch_lean<kLeanRow, kStats>(a, grid, stream);
+    case num::k1x128:
+      return launch_lean<kLean128, kStats>(a, grid, stream);
+    case num::k128x128:
+      return launch_lean<kLeanSquare128, kStats>(a, grid, stream);
+    case num::k1x32:
+      return launch_lean<kLean32, kStats>(a, grid, stream);
+    default:
+      return launch_lean<kLeanSquare32, kStats>(a, grid, stream);
+  }
+}
+
+template <bool kStats>
+cudaError_t load_lean_kinds() {
+  cudaError_t e = cudaSuccess;
+  for (cudaError_t (*loads)() :
+       {load_lean<kLeanTensor, kStats>, load_lean<kLeanRow, kStats>, load_lean<kLean128, kStats>,
+        load_lean<kLeanSquare128, kStats>, load_lean<kLean32, kStats>, load_lean<kLeanSquare32, kStats>})
+    if (!e) e = loads();
+  return e;
 }
 
 }  // namespace fp8::cuda
