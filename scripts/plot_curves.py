@@ -112,6 +112,8 @@ def main():
     gaps.axhline(0.0, color="black", linewidth=0.8)
     if 0.0 < 5.0 * largest < beyond:  # a planted fault or the first steps would flatten what matters
         gaps.set_yscale("symlog", linthresh=largest, linscale=2.0)
+    elif others and 0.0 < 4.0 * largest < spread.max():  # seeds may leave the picture
+        gaps.set_ylim(-2.0 * largest, 2.0 * largest)
     # The first steps fall from 5.5 and would flatten the rest; a fault may leave the picture, recipes must not.
     settled = [smooth(v, width)[max(1, steps // 8):] for (run, _), v in curves.items() if np.all(np.isfinite(v))]
     if settled and all(len(v) for v in settled):
