@@ -38,6 +38,7 @@ for part in "$@"; do
       step bench_quantize 240 "$build/bench/bench_cuda_quantize"
       step bench_gemm 400 "$build/bench/bench_cuda_gemm"
       step bench_linear 300 "$build/bench/bench_cuda_linear"
+      step bench_enqueue 120 "$build/bench/bench_cuda_enqueue"
       ;;
     sanitize)
       for tool in memcheck racecheck initcheck synccheck; do

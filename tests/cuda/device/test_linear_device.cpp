@@ -2,10 +2,9 @@
 // On a GPU, through the C API: a linear under NO_ALLOC captured without a warm run and replayed with new data;
 // micro-batches in flight on two streams of two threads; 100 times the same bytes; several contexts; the caller's
 // device kept.
-#include <memory>
 #include <thread>
 
-#include "../../bench/cuda/gpu.h"
+#include "../../bench/cuda/layer.h"
 
 namespace {
 
@@ -22,60 +21,15 @@ std::vector<uint8_t> get(const gpu::Memory &m) {
   return v;
 }
 
-struct Layer {
-  const fp8_context *c;
-  fp8_recipe *r;
-  fp8_linear *l = nullptr;
-  int64_t rows, in, out;
-  gpu::Memory x, w, dy, y, dx, dw, dbias, workspace;
-  std::unique_ptr<gpu::Quantized> qw, saved;
-
-  Layer(const fp8_context *context, int32_t preset, int64_t rows, int64_t in, int64_t out)
-      : c(context),
-        r(gpu::recipe(preset)),
-        rows(rows),
-        in(in),
-        out(out),
-        x(rows * in * 2, true),
-        w(out * in * 2, true),
-        dy(rows * out * 2, true),
-        y(rows * out * 2),
-        dx(rows * in * 2),
-        dw(out * in * 4),
-        dbias(out * 4) {
-    fp8_linear_config config;
-    FP8_INIT(&config);
-    config.in_features = in, config.out_features = out, config.recipe = r;
-    GPU_CHECK(fp8_linear_create(c, &config, &l));
-    uint64_t bytes = 0;
-    GPU_CHECK(fp8_linear_workspace(l, rows, 0, &bytes));
-    workspace = gpu::Memory(bytes);
-    qw = std::make_unique<gpu::Quantized>(c, r, FP8_ROLE_WEIGHT, out, in, FP8_SIDE_BOTH);
-    saved = std::make_unique<gpu::Quantized>(c, r, FP8_ROLE_ACTIVATION, rows, in, FP8_SIDE_COL);
-    GPU_CHECK(fp8_linear_prepare(l, rows, 0));
-  }
-  ~Layer() {
-    fp8_linear_destroy(l);
-    fp8_recipe_destroy(r);
+struct Layer : gpu::Layer {
+  Layer(const fp8_context *c, int32_t preset, int64_t rows, int64_t in, int64_t out)
+      : gpu::Layer(c, preset, rows, in, out) {
+    with_dbias = true;
   }
   void step(cudaStream_t s, bool accumulate) {
-    gpu::quantize(c, r, FP8_ROLE_WEIGHT, gpu::tensor(w.data(), FP8_DTYPE_BF16, out, in), qw->q, &workspace.b, s);
-    fp8_tensor tx = gpu::tensor(x.data(), FP8_DTYPE_BF16, rows, in),
-               ty = gpu::tensor(y.data(), FP8_DTYPE_BF16, rows, out);
-    fp8_linear_forward_args f;
-    FP8_INIT(&f);
-    f.x = &tx, f.w = &qw->q, f.y = &ty, f.saved_x = &saved->q, f.workspace = &workspace.b;
-    GPU_CHECK(fp8_linear_forward(l, &f, s));
-    fp8_tensor tdy = gpu::tensor(dy.data(), FP8_DTYPE_BF16, rows, out),
-               tdx = gpu::tensor(dx.data(), FP8_DTYPE_BF16, rows, in),
-               tdw = gpu::tensor(dw.data(), FP8_DTYPE_F32, out, in),
-               tdb = gpu::tensor(dbias.data(), FP8_DTYPE_F32, 1, out);
-    fp8_linear_backward_args b;
-    FP8_INIT(&b);
-    b.dy = &tdy, b.w = &qw->q, b.saved_x = &saved->q, b.dx = &tdx, b.dw = &tdw, b.dbias = &tdb,
-    b.workspace = &workspace.b;
-    b.flags = accumulate ? FP8_LINEAR_ACCUMULATE_DW : 0;
-    GPU_CHECK(fp8_linear_backward(l, &b, s));
+    weight(s);
+    forward(s);
+    backward(s, accumulate);
   }
   std::vector<std::vector<uint8_t>> results() const { return {get(y), get(dx), get(dw), get(dbias)}; }
 };
