@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(kLeanThreads, kStats ? 3 : kLeanBlocks<kKind, 
   const bool early = known && a.chained;
   if (!early) wait_prior();
   LeanTile x;
-  x.load<known || uniform>(a.source, row, col, mine);
+  // evict-first loads of what L2 does not hold yet would leave it to what earlier kernels put there
+  x.load<known>(a.source, row, col, mine);
   if (early) wait_prior();
   std::conditional_t<kStats, CodeCount, NoCount> row_count, col_count;
   InputCount inputs;
