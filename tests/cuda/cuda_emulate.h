@@ -227,6 +227,12 @@ inline void store16_streaming(void *p, uint4 v) {
   if (reinterpret_cast<uintptr_t>(p) % 16) __builtin_trap();
   *static_cast<uint4 *>(p) = v;
 }
+inline void store8(void *p, uint32_t a, uint32_t b) { store8_streaming(p, a, b); }
+inline void store16(void *p, uint4 v) { store16_streaming(p, v); }
+inline void store4_lasting(void *p, uint32_t v) {
+  if (reinterpret_cast<uintptr_t>(p) % 4) __builtin_trap();
+  *static_cast<uint32_t *>(p) = v;
+}
 inline void atomic_amax(float *p, float v) { *p = std::fmax(*p, v); }
 inline void atomic_add(uint64_t *p, uint64_t v) { *p += v; }
 

@@ -94,6 +94,14 @@ __device__ __forceinline__ void store8_streaming(void *p, uint32_t a, uint32_t b
   __stcs(static_cast<uint2 *>(p), make_uint2(a, b));
 }
 __device__ __forceinline__ void store16_streaming(void *p, uint4 v) { __stcs(static_cast<uint4 *>(p), v); }
+__device__ __forceinline__ void store8(void *p, uint32_t a, uint32_t b) { *static_cast<uint2 *>(p) = make_uint2(a, b); }
+__device__ __forceinline__ void store16(void *p, uint4 v) { *static_cast<uint4 *>(p) = v; }
+// A piece of a sector that other blocks complete: L2 keeps it longest, to write the sector once.
+__device__ __forceinline__ void store4_lasting(void *p, uint32_t v) {
+  uint64_t last;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(last));
+  asm volatile("st.global.L2::cache_hint.u32 [%0], %1, %2;" ::"l"(p), "r"(v), "l"(last) : "memory");
+}
 __device__ __forceinline__ void atomic_amax(float *p, float v) {  // magnitudes compare as integers
   atomicMax(reinterpret_cast<unsigned *>(p), __float_as_uint(v));
 }

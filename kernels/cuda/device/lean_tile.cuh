@@ -77,6 +77,7 @@ __device__ __forceinline__ void stage_pair(const LeanTile &x, int k, const Pair 
 }
 
 // A thread takes 16 rows of a column at a time, columns t / 8, t / 8 + 32, ...
+template <bool kStreaming = true>
 __device__ __forceinline__ void write_units(const TileArgs &a, const uint2 *units, int t, int64_t row0, int64_t col0) {
   const ops::Matrix &codes = a.col.side.codes;
   const int part = t & 7, column = t >> 3, which = part ^ (t >> 6);
@@ -87,8 +88,10 @@ __device__ __forceinline__ void write_units(const TileArgs &a, const uint2 *unit
     if (column + 32 * pass >= columns) break;
     uint4 v = load16(units + (column + 32 * pass) * 16 + 2 * (which ^ (4 * (pass & 1))));
     if (pass >= 2) v = make_uint4(v.z, v.w, v.x, v.y);
-    if (rows == 16)
+    if (rows == 16 && kStreaming)
       store16_streaming(p, v);
+    else if (rows == 16)
+      store16(p, v);
     else if (rows)
       put_16(p, v, rows);
   }

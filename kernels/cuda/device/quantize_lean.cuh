@@ -20,6 +20,8 @@ enum LeanKind : int {  // first two: amax known
 template <int kKind, int kSides>
 constexpr int kLeanBlocks = kSides == 3 && (kKind == kLean32 || kKind == kLeanRow || kKind == kLean128) ? 3 : 4;
 
+constexpr unsigned kCachedTiles = 1024;  // 32 MiB
+
 struct LeanShared {
   uint2 units[kTile * 16];
   uint32_t part[kLeanThreads / 32][kTile / 2];
@@ -43,7 +45,10 @@ __global__ void __launch_bounds__(kLeanThreads, kStats ? 3 : kLeanBlocks<kKind, 
   // a warp spans 16 x 128 elements, or 32 x 64 where that is whole blocks
   const int rg = of_32 ? (warp >> 1) * 4 + (lane >> 3) : t >> 4, cg = of_32 ? (warp & 1) * 8 + (lane & 7) : t & 15;
   const unsigned tile = a.reversed ? gridDim.x - 1 - blockIdx.x : blockIdx.x, across = static_cast<unsigned>(a.tiles_c);
-  const unsigned tile_r = tile / across, tile_c = tile % across;
+  // columns' codes alone: down the columns, whose codes are then written in order
+  constexpr bool downwards = kSides == 2 && !known;
+  const unsigned lines = downwards ? gridDim.x / across : across, slow = tile / lines, fast = tile - slow * lines;
+  const unsigned tile_r = downwards ? fast : slow, tile_c = downwards ? slow : fast;
   const int64_t row0 = int64_t(tile_r) * kTile, col0 = int64_t(tile_c) * kTile, row = row0 + 8 * rg,
                 col = col0 + 8 * cg;
   // of the tile; of the thread's rows
@@ -53,8 +58,11 @@ __global__ void __launch_bounds__(kLeanThreads, kStats ? 3 : kLeanBlocks<kKind, 
   const bool early = known && a.chained;
   if (!early) wait_prior();
   LeanTile x;
-  // evict-first loads of what L2 does not hold yet would leave it to what earlier kernels put there
-  x.load<known>(a.source, row, col, mine);
+  // What the first pass left in L2 is read for the last time; evict-first loads of the rest would be slower.
+  if (known && blockIdx.x < kCachedTiles)
+    x.load<true>(a.source, row, col, mine);
+  else
+    x.load(a.source, row, col, mine);
   if (early) wait_prior();
   std::conditional_t<kStats, CodeCount, NoCount> row_count, col_count;
   InputCount inputs;
@@ -94,12 +102,18 @@ __global__ void __launch_bounds__(kLeanThreads, kStats ? 3 : kLeanBlocks<kKind, 
   const auto row_address = [&] {
     return static_cast<uint8_t *>(a.row.side.codes.data) + row * a.row.side.codes.lead_stride[0] + col;
   };
+  const auto put_row = [](uint8_t *p, uint2 v) {
+    if constexpr (known)
+      store8_streaming(p, v.x, v.y);
+    else
+      store8(p, v.x, v.y);
+  };
   const auto emit_rows = [&](auto format) {
     uint8_t *p = row_address();
 #pragma unroll
     for (int i = 0; i < 8; ++i, p += a.row.side.codes.lead_stride[0]) {
       const uint2 v = codes_of_row(format, i);
-      if (i < mine) store8_streaming(p, v.x, v.y);
+      if (i < mine) put_row(p, v);
       row_count.add(v.x, v.y);
     }
   };
@@ -252,7 +266,7 @@ __global__ void __launch_bounds__(kLeanThreads, kStats ? 3 : kLeanBlocks<kKind, 
 #pragma unroll
         for (int i = 0; i < 8; ++i, p += a.row.side.codes.lead_stride[0]) {
           const uint2 v = codes_of_row(format, i);
-          if (i < mine) store8_streaming(p, v.x, v.y);
+          if (i < mine) put_row(p, v);
           row_count.add(v.x, v.y);
           left[i] = v.x, right[i] = v.y;
         }
@@ -274,7 +288,7 @@ __global__ void __launch_bounds__(kLeanThreads, kStats ? 3 : kLeanBlocks<kKind, 
     else
       stage(num::E5M2{});
     __syncthreads();
-    write_units(a, shared.units, t, row0, col0);
+    write_units<known>(a, shared.units, t, row0, col0);
   }
   if constexpr (kStats) {
     __shared__ LeanCounters counters;

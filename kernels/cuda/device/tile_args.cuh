@@ -79,7 +79,7 @@ __device__ __forceinline__ void put_codes(const ops::Scale &s, int64_t c, int64_
                                           uint32_t codes) {
   uint8_t *p = static_cast<uint8_t *>(s.data) + c * s.row_stride + first * s.col_stride;
   if (s.col_stride == 1 && count >= 4 && reinterpret_cast<uintptr_t>(p) % 4 == 0)
-    *reinterpret_cast<uint32_t *>(p) = codes;
+    store4_lasting(p, codes);
   else
     for (int b = 0; b < 4 && b < count; ++b, codes >>= 8) p[b * s.col_stride] = uint8_t(codes);
 }
