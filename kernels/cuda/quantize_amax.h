@@ -14,8 +14,8 @@ struct AmaxArgs {
 constexpr int kAmaxThreads = 256, kAmaxBlocks = 4;  // of a multiprocessor
 cudaError_t launch_amax(const AmaxArgs &a, bool lean, int32_t blocks, cudaStream_t stream);
 
-// One launch for TENSOR and ROW while a block's reads are few: tiles of 128 x 128, blocks of the grid.
-constexpr int64_t kSmallTiles = 12, kSmallGrid = 128;
+// One launch for TENSOR and ROW while a block's reads are few: tiles of 128 x 128.
+constexpr int64_t kSmallTiles = 12;
 bool small_fits(int64_t down, int64_t across, bool by_row);  // pure
 cudaError_t launch_small_tiles(const TileArgs &a, bool by_row, cudaStream_t stream);
 cudaError_t load_small_tiles();

@@ -159,8 +159,7 @@ __global__ void __launch_bounds__(kLeanThreads, 1) quantize_small(const __grid_c
 // --------------------------------------------------------------- launchers
 
 bool small_fits(int64_t down, int64_t across, bool by_row) {
-  const int64_t tiles = down * across;
-  return (by_row ? down + across - 1 : tiles) <= kSmallTiles && tiles <= kSmallGrid;
+  return (by_row ? down + across - 1 : down * across) <= kSmallTiles;
 }
 
 namespace {

@@ -30,7 +30,7 @@ struct LeanShared {
   uint32_t codes[2][kTile];  // 1x32: four scales of a row, of a column
 };
 struct LeanCounters {
-  uint32_t of[2][num::kStats];
+  uint32_t of[2 * num::kStats];  // of rows, of columns
 };
 
 template <int kKind, int kSides, bool kStats>
@@ -293,18 +293,18 @@ __global__ void __launch_bounds__(kLeanThreads, kStats ? 3 : kLeanBlocks<kKind, 
   if constexpr (kStats) {
     __shared__ LeanCounters counters;
     __syncthreads();
-    if (t < 2 * num::kStats) counters.of[0][t] = 0;
+    if (t < 2 * num::kStats) counters.of[t] = 0;
     SideCount col_side;
     if constexpr (uniform && has_row && has_col)
       col_side = row_side = count_side(row_count, true);
     else if constexpr (has_col)
       col_side = count_side(col_count, false);
     __syncthreads();
-    if (has_row) add_warp(row_side, counters.of[0], lane);
-    if (has_col) add_warp(col_side, counters.of[1], lane);
+    if (has_row) add_warp(row_side, counters.of, lane);
+    if (has_col) add_warp(col_side, counters.of + num::kStats, lane);
     __syncthreads();
-    if (has_row) add_block(a.row.stats, counters.of[0], t, rows * cols);
-    if (has_col) add_block(a.col.stats, counters.of[1], t, rows * cols);
+    if (has_row) add_block(a.row.stats, counters.of, t, rows * cols);
+    if (has_col) add_block(a.col.stats, counters.of + num::kStats, t, rows * cols);
   }
   if constexpr (kKind == kLean32) {
     if (!has_col) __syncthreads();
