@@ -53,9 +53,13 @@ def main():
         sys.exit(__doc__)
     out, given = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
     packages = dict(zip(given[::2], given[1::2])) or PACKAGES
+    if given and len(packages) != len(given) // 2:
+        sys.exit("corpus.py: a package is named twice; one pattern may hold both: a|b")
     parts = []
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["apt-get", "-qq", "download", *packages], cwd=folder, check=True, stderr=subprocess.DEVNULL)
+        apt = ["apt-get", "-qq", "-o", "APT::Sandbox::User=", "download"]
+        if subprocess.run([*apt, *packages], cwd=folder).returncode:
+            sys.exit("corpus.py: apt-get cannot download these packages")
         for package, pattern in packages.items():
             (deb,) = pathlib.Path(folder).glob(f"{package}_*.deb")
             before = sum(len(text) for _, text in parts)

@@ -5,7 +5,7 @@
 usage: plot_curves.py DIR [PICTURE]      DIR holds curves.csv; PICTURE is DIR/curves.png by default
 
 Prints the differences too, as means over tenths of the steps. A run whose name has a ; is a variant of the one before it:
-"none;micro 2" is drawn and printed as a difference to BF16, as recipes are.
+"none;micro=2" is drawn and printed as a difference to BF16, as recipes are.
 """
 import csv
 import pathlib
@@ -42,8 +42,8 @@ def read(path):
 
 
 def style(run):
-    base, _, fault = run.partition("+")
-    base, _, text = base.partition(";")  # a recipe by its text
+    base, _, text = run.partition(";")  # a recipe by its text, which may hold a +: coverage=fprop+dgrad
+    base, _, fault = base.partition("+")
     label = NAMES.get(base, base) + (f" {text.replace(';', ' ')}" if text else "") + (f" with {fault}" if fault else "")
     return label, COLOURS.get(run)
 
@@ -99,7 +99,7 @@ def main():
         paired = [curves[run, seed] - curves[baseline(run), seed] for seed in seeds]
         if paired:
             difference = smooth(np.mean(paired, axis=0), width)
-            if "+" not in run:
+            if "+" not in run.partition(";")[0]:
                 largest = max(largest, np.abs(difference[max(1, steps // 8):]).max(initial=0.0))
             beyond = max(beyond, np.abs(difference).max(initial=0.0))
             gaps.plot(np.arange(1, len(difference) + 1), difference, color=colour)
