@@ -35,8 +35,8 @@ void progress_show(Progress *p, int64_t done, const char *detail) {
   }
   char bar[3 * 24 + 1], *at = bar;
   for (int i = 0; i < 24; ++i) at += sprintf(at, "%s", i < 24 * done / p->total ? "\xe2\x96\x88" : "\xe2\x96\x91");
-  fprintf(stderr, "\r\033[K%s %s %3d%%  %s  %d:%02d left", p->label, bar, (int)(100 * done / p->total), detail,
-          left / 60, left % 60);
+  fprintf(stderr, "\r\033[K%s %s %3d%%  %s", p->label, bar, (int)(100 * done / p->total), detail);
+  if (p->total_seconds > 0.0) fprintf(stderr, "  %d:%02d left", left / 60, left % 60);
 }
 
 void progress_end(Progress *p, const char *detail) {

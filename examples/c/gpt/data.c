@@ -48,6 +48,9 @@ void text_load(Text *text, const char *path, int64_t seq) {
   } else {
     append_manual(text);
   }
+  uint64_t sum = 0xcbf29ce484222325u;
+  for (int64_t i = 0; i < text->size; ++i) sum = (sum ^ text->bytes[i]) * 0x100000001b3u;
+  text->sum = (int64_t)(sum >> 1);
   text->train = text->size - text->size / 20;
   if (text->size - text->train <= seq)
     fail("%s has %lld bytes: the held-out last twentieth must be longer than one sequence of %lld", text->source,

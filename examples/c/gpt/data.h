@@ -9,6 +9,7 @@
 typedef struct Text {
   uint8_t *bytes;
   int64_t size, train; /* bytes [0, train) are learned, [train, size) are held out */
+  int64_t sum;         /* FNV-1a of all: another text has another one */
   char source[600];
 } Text;
 

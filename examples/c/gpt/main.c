@@ -75,7 +75,7 @@ static void keep_listed(const char *list, Runs *runs) {
   int kept = 0, listed = *list != 0, found = 0;
   for (const char *at = list; *at; ++at) listed += *at == ',';
   for (int i = 0; i < runs->count; ++i) found += is_listed(list, &runs->items[i]);
-  if (found != listed) {
+  if (!listed || found != listed) {
     fprintf(stderr, "gpt: --only %s: names of runs are needed, which are", list);
     for (int i = 0; i < runs->count; ++i)
       fprintf(stderr, " %s-%llu", runs->items[i].name, (unsigned long long)runs->items[i].seed);

@@ -7,7 +7,7 @@
 #include "../common/clock.h"
 #include "statefile.h"
 
-enum { FIELDS = 18, PART = 1 << 20, SAVED_SECONDS = 60, RESULT = 1, STATE = 2 };
+enum { FIELDS = 19, PART = 1 << 20, SAVED_SECONDS = 60, RESULT = 1, STATE = 2 };
 
 static volatile sig_atomic_t stop;
 static double saved_at;
@@ -31,6 +31,8 @@ static const char *path_of(const Session *session, const Run *run, const char *w
   int n = snprintf(path, sizeof path, "%s/%s-%llu.%s", session->options.checkpoint, run->name,
                    (unsigned long long)run->seed, what);
   if (n >= (int)sizeof path) fail("--checkpoint %s: the path is too long", session->options.checkpoint);
+  for (char *at = path + strlen(session->options.checkpoint) + 1; *at; ++at)
+    if (*at == '/') *at = '_'; /* of a recipe's text: w=bf16/unquantized */
   return path;
 }
 
@@ -59,9 +61,10 @@ static void list_fields(const Session *session, const Run *run, int64_t steps, i
                        {"the seed", (int64_t)run->seed},
                        {"the rate's bits", rate_bits},
                        {"--steps", steps},
-                       {"the size of the text", session->text.size},
+                       {"the text, as a number,", session->text.sum},
                        {"projection saved", o->save_projection},
                        {"the device", o->place.backend},
+                       {"--tune (1 = yes)", o->tune},
                        {"the number of values", values},
                        {"steps taken", taken}};
   memcpy(fields, all, sizeof all);

@@ -12,7 +12,7 @@
 
 enum { MOST_FIELDS = 32 };
 
-static const int64_t magic = 0x3354504b43545047; /* "GPTCKPT3": a file of the other byte order is not taken */
+static const int64_t magic = 0x3454504b43545047; /* "GPTCKPT4": a file of the other byte order is not taken */
 static const uint64_t empty_sum = 0xcbf29ce484222325u;
 
 static uint64_t add_to_sum(uint64_t sum, const void *data, size_t bytes) {

@@ -28,6 +28,9 @@ if ls kept/*.state 2>/dev/null; then echo "states are left"; exit 1; fi
 # a result of other steps is not taken, nor one that is damaged
 if "$gpt" "${options[@]}" --steps 99 --checkpoint kept >log 2>&1; then exit 1; fi
 grep -q -- "--steps is 100 there, 99 here" log
+tr e o <"$2" >other # of the same size: $1 is --data
+if "$gpt" "${options[@]}" --data other --checkpoint kept >log 2>&1; then exit 1; fi
+grep -q "the text, as a number, is" log
 printf '\377' | dd of=kept/mx-1.result bs=1 seek=600 conv=notrunc status=none
 if "$gpt" "${options[@]}" --checkpoint kept >log 2>&1; then exit 1; fi
 grep -q "is damaged" log
@@ -44,4 +47,7 @@ cmp whole/curves.csv shared-out/curves.csv
 [ "$(cut -d, -f1 shared-out/runs.csv | tr '\n' ' ')" = "run none tensor tensor;fast=none none " ] || { cat shared-out/runs.csv; exit 1; }
 if "$gpt" "${options[@]}" --only none-3 >log 2>&1; then exit 1; fi
 grep -q "which are none-1 tensor-1 tensor;fast=none-1 none-2" log
+"$gpt" "$@" --steps 10 --recipe "block;w=bf16/unquantized;coverage=wgrad" --checkpoint slash --out slash-out >log 2>&1
+ls slash | grep -q unquantized || { cat log; exit 1; }
+if "$gpt" "${options[@]}" --only "" >log 2>&1; then echo "no runs were named"; exit 1; fi
 echo "killed or stopped $deaths times ($saved after saving): the same numbers"

@@ -24,7 +24,7 @@ typedef struct Result {
   double validation;        /* at the end, over the held-out part */
   double tokens_per_second; /* of training steps, before the last tenth, which counts */
   double gradient_norm;     /* of the last step */
-  Counts counts[3];         /* x, w, dy, in the last tenth of the steps, of each one's first micro-batch */
+  Counts counts[3];         /* x, w, dy, in up to 32 of the last tenth of the steps, of each one's first micro-batch */
   SavedBytes saved;
   uint64_t weight_bytes;
 } Result;

@@ -20,7 +20,7 @@ static void list_fields(const Sharded *z, int64_t steps, Field fields[FIELDS]) {
                        {"the seed", (int64_t)c->seed},
                        {"the rate's bits", rate_bits},
                        {"steps of the schedule", steps},
-                       {"the size of the text", z->session->text.size},
+                       {"the text, as a number,", z->session->text.sum},
                        {"projection saved", c->save_projection},
                        {"the number of values", z->model.parameters.size},
                        {"steps taken", z->model.step}};

@@ -75,7 +75,7 @@ static int take(Extra *x, const char *name, const char *value) {
 }
 
 static void refuse(const char *name) {
-  static const char *const of_gpt[] = {"--minutes", "--seeds", "--fault", "--out"};
+  static const char *const of_gpt[] = {"--minutes", "--seeds", "--fault", "--out", "--until", "--only"};
   for (size_t i = 0; i < sizeof of_gpt / sizeof *of_gpt; ++i)
     if (!strcmp(name, of_gpt[i])) option_bad(name, NULL, "this is an option of gpt, and not taken here");
   option_unknown(name);
