@@ -89,20 +89,22 @@ static double reach(int seeds) {
   return seeds < 2 ? NAN : seeds <= 10 ? table[seeds - 2] : 1.75;
 }
 
-/* Two kinds of failure. The counters: current scaling leaves nothing to saturate, and a gradient of which more than 1 %
- * vanishes is not that gradient any more. The loss: worse only where the gap is beyond its own error (when seeds give
- * one) and beyond what a seed changes. */
-static const char *verdict(const Result *result, double gap, double error, double spread) {
+/* Two kinds of failure, and neither hides the other. The loss: worse only where the gap is beyond its own error (when
+ * seeds give one) and beyond what a seed changes. */
+static const char *verdict_of_loss(double gap, double error, double spread) {
   if (!isfinite(gap)) return "DIVERGED";
+  if (!isfinite(spread)) return "-";
+  return gap > spread && !(isfinite(error) && gap <= 2.0 * error) ? "WORSE" : "within noise";
+}
+
+/* The counters: current scaling leaves nothing to saturate, and of a gradient no more than 1 % should vanish. NULL: as
+ * they should be. */
+static const char *verdict_of_counters(const Counts counts[3]) {
   for (int c = 0; c < 3; ++c)
-    if (result->counts[c].nan || result->counts[c].inf) return "NOT FINITE";
-  int worse = isfinite(spread) && gap > spread && !(isfinite(error) && gap <= 2.0 * error);
+    if (counts[c].nan || counts[c].inf) return "NOT FINITE";
   for (int c = 0; c < 3; ++c)
-    if (result->counts[c].saturated) return worse ? "SATURATED, WORSE" : "SATURATED";
-  if (percent(result->counts[2].underflow, result->counts[2].nonzero) > 1.0)
-    return worse ? "UNDERFLOW, WORSE" : "UNDERFLOW";
-  if (worse) return "WORSE";
-  return isfinite(spread) ? "within noise" : "-";
+    if (counts[c].saturated) return "SATURATED";
+  return percent(counts[2].underflow, counts[2].nonzero) > 1.0 ? "UNDERFLOW" : NULL;
 }
 
 static int is_first(const Report *report, int i) {
@@ -142,7 +144,9 @@ static void loss_table(const Report *report, FILE *file) {
     } else {
       gap_cell(&t, g.validation_gap, g.validation_error);
       gap_cell(&t, g.tail_gap, g.tail_error);
-      table_cell(&t, "%s", verdict(g.first, g.tail_gap, g.tail_error, reach(n) * tail));
+      const char *loss = verdict_of_loss(g.tail_gap, g.tail_error, reach(n) * tail);
+      const char *counters = verdict_of_counters(g.first->counts);
+      table_cell(&t, counters ? "%s, %s" : "%s", loss, counters);
     }
     table_cell(&t, "%.0f", g.tokens_per_second);
   }
@@ -151,14 +155,14 @@ static void loss_table(const Report *report, FILE *file) {
   table_print(&t, file);
   fprintf(
       file,
-      "BF16's loss is of the seeds that recipes share, its sd of all its seeds. Verdicts are of the last tenth:\n"
-      "within noise = no worse than another seed of BF16 may be (its sd times Student's t, 95 %%) or than two "
-      "standard\n"
-      "errors of the gap; WORSE = beyond both; SATURATED = elements were cut to the largest value; UNDERFLOW = more\n"
-      "than 1 %% of dy became zero; DIVERGED = NaN or Inf in the loss; NOT FINITE = in the operands; - = a single "
-      "seed\n"
-      "of BF16 shows no noise. tokens/s: each run was timed in its own minutes, one after the other; what else the\n"
-      "machine did then is in them.\n%s\n",
+      "BF16's loss is of the seeds that recipes share, its sd of all its seeds. Verdicts are of the last tenth, first\n"
+      "of the loss: within noise = no worse than another seed of BF16 may be (its sd times Student's t, 95 %%) or "
+      "than\n"
+      "two standard errors of the gap; WORSE = beyond both; DIVERGED = NaN or Inf; - = a single seed of BF16 shows no\n"
+      "noise. Then, if there is something to say, of the counters: NOT FINITE = NaN or Inf in the operands; SATURATED "
+      "=\n"
+      "elements were cut to the largest value; UNDERFLOW = more than 1 %% of dy became zero. tokens/s: each run was\n"
+      "timed in its own minutes; what else the machine did then is in them.\n%s\n",
       report->steps <= LEAST_STEPS ? "With so few steps verdicts mean nothing.\n" : "");
 }
 

@@ -20,6 +20,8 @@ for ((i = 1; i <= 60; ++i)); do
   if grep -q "the same command goes on" pieces.log; then saved=$((saved + 1)); fi
 done
 [ $rc = 0 ] || { cat pieces.log; echo "never done"; exit 1; }
+# a verdict is of the loss and of the counters, neither hides the other
+grep -Eq "^\| TENSOR dy-e4m3-tensor .*\| +(WORSE|within noise), UNDERFLOW \|" whole/table.md || { cat whole/table.md; exit 1; }
 [ $deaths -gt 1 ] || { echo "it was too fast to be killed"; exit 1; }
 cmp whole/curves.csv pieces/curves.csv
 cmp <(cut -d, -f1-7,9- whole/runs.csv) <(cut -d, -f1-7,9- pieces/runs.csv) # all but tokens/s
