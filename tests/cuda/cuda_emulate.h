@@ -2,6 +2,7 @@
 // The kernels' device features on the host: a block's threads are fibers in turn, barriers and shuffles switch between
 // them. Arithmetic, indices and barriers are tested so without a GPU; races, memory order and speed are not.
 #pragma once
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -36,6 +37,9 @@ inline cudaError_t cudaMemsetAsync(void *p, int value, size_t n, cudaStream_t) {
   return std::memset(p, value, n), cudaSuccess;
 }
 
+// longjmp itself, not the checked form of hardened builds, which refuses to change stacks
+extern "C" [[noreturn]] void fp8_emulate_jump(jmp_buf, int) __asm__("_longjmp");
+
 namespace fp8::emulate {
 
 constexpr int kMostThreads = 512;
@@ -48,9 +52,9 @@ struct Barrier {
 };
 
 struct Machine {
-  ucontext_t scheduler, fibers[kMostThreads];
+  jmp_buf scheduler, fibers[kMostThreads];
   std::vector<char> stacks = std::vector<char>(kMostThreads * kStack);
-  bool done[kMostThreads];
+  bool started[kMostThreads] = {}, done[kMostThreads];
   Barrier block, warps[kMostThreads / 32];
   float lanes[kMostThreads];
   int thread = 0;
@@ -65,9 +69,26 @@ inline Machine &machine() {
   return m;
 }
 
-inline void yield() {
+inline void fiber();
+
+// A fiber starts once and then runs its thread of every block; swapcontext at each switch would cost a system call.
+__attribute__((noinline)) inline void resume(int t) {
   Machine &m = machine();
-  swapcontext(&m.fibers[m.thread], &m.scheduler);
+  m.thread = t;
+  if (_setjmp(m.scheduler)) return;
+  if (m.started[t]) fp8_emulate_jump(m.fibers[t], 1);
+  m.started[t] = true;
+  ucontext_t first;
+  getcontext(&first);
+  first.uc_stack.ss_sp = m.stacks.data() + t * kStack;
+  first.uc_stack.ss_size = kStack;
+  first.uc_link = nullptr;
+  makecontext(&first, fiber, 0);
+  setcontext(&first);
+}
+__attribute__((noinline)) inline void yield() {
+  Machine &m = machine();
+  if (!_setjmp(m.fibers[m.thread])) fp8_emulate_jump(m.scheduler, 1);
 }
 inline void release(Barrier &b) {
   b.arrived = 0;
@@ -87,12 +108,14 @@ inline void leave(Barrier &b) {
 }
 inline void fiber() {
   Machine &m = machine();
-  m.body(m.argument);
-  const int t = m.thread;
-  m.done[t] = true;
-  leave(m.block);
-  leave(m.warps[t / 32]);
-  swapcontext(&m.fibers[t], &m.scheduler);
+  for (;;) {
+    m.body(m.argument);
+    const int t = m.thread;
+    m.done[t] = true;
+    leave(m.block);
+    leave(m.warps[t / 32]);
+    yield();
+  }
 }
 
 inline void run_block(unsigned block_index) {
@@ -102,20 +125,12 @@ inline void run_block(unsigned block_index) {
   m.block = Barrier();
   m.block.live = n;
   for (int w = 0; w * 32 < n; ++w) m.warps[w] = Barrier(), m.warps[w].live = std::min(32, n - w * 32);
-  for (int t = 0; t < n; ++t) {
-    m.done[t] = false;
-    getcontext(&m.fibers[t]);
-    m.fibers[t].uc_stack.ss_sp = m.stacks.data() + t * kStack;
-    m.fibers[t].uc_stack.ss_size = kStack;
-    m.fibers[t].uc_link = nullptr;
-    makecontext(&m.fibers[t], fiber, 0);
-  }
+  std::fill_n(m.done, n, false);
   for (int left = n; left;) {
     left = 0;
     for (int t = 0; t < n; ++t)
       if (!m.done[t]) {
-        m.thread = t;
-        swapcontext(&m.scheduler, &m.fibers[t]);
+        resume(t);
         left += !m.done[t];
       }
   }

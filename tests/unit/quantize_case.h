@@ -240,6 +240,13 @@ inline Case make_case(uint64_t seed, const void *base, const int64_t *sizes, int
   return Builder(seed, reinterpret_cast<uintptr_t>(base), sizes, count).take();
 }
 
+// Of a case, without building it.
+inline int64_t elements(uint64_t seed, const int64_t *sizes, int count) {
+  Random r(seed);
+  const int64_t rows = sizes[r.below(count)];
+  return rows * sizes[r.below(count)];
+}
+
 inline bool same(const std::vector<uint8_t> &want, const std::vector<uint8_t> &got, const std::string &text) {
   if (want == got) return true;
   size_t first = 0, count = 0;
