@@ -26,7 +26,7 @@ TABLE = {
     "src/backend/cpu": ["include", "src/ops", "kernels/numerics", *CPU_LAUNCHERS, *HELPERS],
     "src/backend/onednn": ["include", "src/ops", "kernels/numerics", "kernels/cpu/gemm_common.h", *CPU_LAUNCHERS, *HELPERS],
     "src/backend/cuda": ["include", "src/ops", "kernels/numerics", "kernels/cuda/launch_*.h", *HELPERS],
-    "src/comm": ["include", "src/core/comm.h", "src/ops/comm.h", *HELPERS],
+    "src/comm": ["include", "src/core/comm.h", "src/ops/comm.h", "kernels/cuda/launch_exchange.h", *HELPERS],
     "tests/capi": ["include"],
     "tests/unit": ["include", "src", "kernels"],
     "tests/golden": ["include", "src", "kernels"],
