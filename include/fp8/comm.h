@@ -94,7 +94,11 @@ FP8_API fp8_status fp8_comm_create_nccl(void *nccl_comm, fp8_comm **comm);
  *  @return FP8_OK, FP8_ERR_UNSUPPORTED or FP8_ERR_COMM */
 FP8_API fp8_status fp8_comm_nccl_id(uint8_t *id);
 
-/** Makes an NCCL communicator that libfp8 owns: it may be aborted. Its ranks are connected. [waits] for all ranks
+/** Makes an NCCL communicator that libfp8 owns: it may be aborted. Its ranks are connected. Up to 8 ranks on GPUs of
+ * one host that NVLink joins also get windows of up to 16 MB of device memory each, which all-gathers go through, by a
+ * kernel of libfp8's own; else, or with FP8_PEER_WINDOWS=0 in the environment of any rank, NCCL moves those too, and
+ * FP8_VERBOSE=1 says why. Gathers in captured graphs are not ordered among others of the communicator but by the
+ * streams that the graphs run on. [waits] for all ranks
  *  @param context a CUDA context: its device
  *  @param id 128 bytes of fp8_comm_nccl_id(), equal on all ranks
  *  @param rank this rank
@@ -132,7 +136,7 @@ FP8_API fp8_status fp8_comm_wait(fp8_comm *comm, fp8_stream stream, int64_t time
  *  @return FP8_OK, or FP8_ERR_COMM naming who differs */
 FP8_API fp8_status fp8_comm_check(fp8_comm *comm, const char *what, const void *bytes, uint64_t count);
 
-/** Destroys a rank's end; never waits: an owned communicator is aborted, so call fp8_comm_wait() first.
+/** Destroys a rank's end; never waits for peers: an owned communicator is aborted, so call fp8_comm_wait() first.
  *  @param comm NULL is ignored */
 FP8_API void fp8_comm_destroy(fp8_comm *comm);
 

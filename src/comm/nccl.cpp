@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators over NCCL, in the CUDA module: borrowed from the caller, or owned and then aborted on a fault. Bytes
-// move as bytes; parts of different sizes are broadcasts in one group.
+// move as bytes; parts of different sizes are broadcasts in one group. All-gathers of an owned communicator whose ranks
+// reach each other over NVLink go through windows instead (peers.h).
 #include <chrono>
+#include <memory>
 #include <new>
 #include <string>
 #include <thread>
 
 #include "comm/nccl_api.h"
+#include "comm/peers.h"
 #include "ops/comm.h"
 
 namespace fp8::nccl {
@@ -18,6 +21,9 @@ struct State {
   Comm comm;
   int rank, size, device;
   bool owned;
+  std::unique_ptr<Peers> peers;
+  int groups = 0;                 // open ones
+  cudaStream_t stream = nullptr;  // of what peers have yet to launch
 };
 
 int32_t refuse(const ops::HostApi *host, int32_t status, int64_t code, const std::string &text) {
@@ -61,9 +67,27 @@ int32_t gone(const State &s) {
   return s.comm ? int32_t{FP8_OK} : refuse(s.host, FP8_ERR_COMM, 0, "NCCL: this communicator was aborted");
 }
 
+// Launches what has been added, unless a group is open.
+int32_t launch_peers(State &s, cudaStream_t stream) {
+  return s.groups ? int32_t{FP8_OK} : answer_cuda(s, s.peers->flush(stream), "an all-gather between GPUs");
+}
+
+int32_t on_stream(State &s, cudaStream_t stream) {
+  if (s.peers->any() && stream != s.stream)
+    if (const int32_t answered = answer_cuda(s, s.peers->flush(s.stream), "an all-gather between GPUs"))
+      return answered;
+  s.stream = stream;
+  return FP8_OK;
+}
+
 int32_t gather_parts(State &s, const void *src, void *dst, const int64_t *bytes, const int64_t *offsets,
                      cudaStream_t stream) {
   char *out = static_cast<char *>(dst);
+  if (s.peers) {
+    if (const int32_t answered = on_stream(s, stream)) return answered;
+    for (int r = 0; r < s.size; ++r) s.peers->add(r, src, out + offsets[r], bytes[r], bytes[r], 0, offsets[r]);
+    return launch_peers(s, stream);
+  }
   bool even = true;
   for (int r = 0; r < s.size; ++r) even = even && bytes[r] == bytes[0] && offsets[r] == offsets[0] + r * bytes[0];
   if (even) return answer(s, s.api->all_gather(src, out + offsets[0], bytes[0], kUint8, s.comm, stream), "all_gather");
@@ -82,6 +106,17 @@ fp8_status all_gather(void *user, const void *src, void *dst, const int64_t *byt
   if (gone(s)) return FP8_ERR_COMM;
   OnDevice device(s.device);
   return gather_parts(s, src, dst, bytes, offsets, stream_of(stream));
+}
+
+int32_t gather_lines(void *user, const void *src, void *dst, int64_t lines, int64_t line, int64_t stride, int64_t step,
+                     fp8_stream stream) {
+  State &s = state(user);
+  if (gone(s)) return FP8_ERR_COMM;
+  OnDevice device(s.device);
+  if (const int32_t answered = on_stream(s, stream_of(stream))) return answered;
+  for (int r = 0; r < s.size; ++r)
+    s.peers->add(r, src, static_cast<char *>(dst) + r * step, lines * line, line, stride, r * lines * line);
+  return launch_peers(s, stream_of(stream));
 }
 
 fp8_status all_reduce_max(void *user, void *inout, int64_t count, int32_t dtype, fp8_stream stream) {
@@ -112,8 +147,24 @@ fp8_status all_to_all(void *user, const void *src, const int64_t *src_bytes, con
   return answer(s, result != kSuccess ? result : ended, "all_to_all");
 }
 
-fp8_status group_begin(void *user) { return answer(state(user), state(user).api->group_start(), "group_begin"); }
-fp8_status group_end(void *user) { return answer(state(user), state(user).api->group_end(), "group_end"); }
+fp8_status group_begin(void *user) {
+  State &s = state(user);
+  ++s.groups;
+  return answer(s, s.api->group_start(), "group_begin");
+}
+
+fp8_status group_end(void *user) {
+  State &s = state(user);
+  --s.groups;
+  const int32_t ended = answer(s, s.api->group_end(), "group_end");
+  if (!s.peers || s.groups) return ended;
+  if (ended != FP8_OK || gone(s)) {
+    s.peers->forget();
+    return ended != FP8_OK ? ended : int32_t{FP8_ERR_COMM};
+  }
+  OnDevice device(s.device);
+  return launch_peers(s, s.stream);
+}
 
 fp8_status status(void *user) {
   State &s = state(user);
@@ -124,7 +175,8 @@ fp8_status status(void *user) {
   return fault == kInProgress ? FP8_OK : answer(s, fault, "a call that had been enqueued");
 }
 
-void drop(State &s) {
+void drop(State &s, bool fault) {
+  if (s.peers) s.peers->stop(fault);
   if (s.owned && s.comm) s.api->abort(s.comm);
   s.comm = nullptr;
 }
@@ -139,13 +191,13 @@ int32_t wait(void *user, fp8_stream stream, int64_t timeout_ms) {
     if (e == cudaSuccess) return status(user);
     if (e != cudaErrorNotReady) return answer_cuda(s, e, "waiting for the stream");
     if (status(user) != FP8_OK) {
-      if (s.owned) drop(s);
+      if (s.owned) drop(s, true);
       return FP8_ERR_COMM;
     }
     const int64_t passed =
         std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count();
     if (timeout_ms >= 0 && passed >= timeout_ms) {
-      if (s.owned) drop(s);
+      if (s.owned) drop(s, true);
       return refuse(
           s.host, FP8_ERR_COMM, 0,
           "NCCL: the stream is not done after " + std::to_string(timeout_ms) + " ms" + (s.owned ? ": aborted" : ""));
@@ -182,7 +234,7 @@ int32_t gather_host(void *user, const void *src, void *dst, int64_t bytes) {
 void release(void *user) {
   State *s = static_cast<State *>(user);
   OnDevice device(s->device);
-  drop(*s);
+  drop(*s, false);
   delete s;
 }
 
@@ -210,7 +262,7 @@ int32_t connect(State &s) {
 }
 
 int32_t fill(const ops::HostApi *host, const Api *api, Comm comm, bool owned, ops::CommTable *table) {
-  State *s = new (std::nothrow) State{api, host, comm, 0, 0, 0, owned};
+  State *s = new (std::nothrow) State{api, host, comm, 0, 0, 0, owned, nullptr};
   if (!s) return refuse(host, FP8_ERR_NO_MEMORY, 0, "the host is out of memory");
   int result = api->rank(comm, &s->rank);
   if (result == kSuccess) result = api->count(comm, &s->size);
@@ -220,7 +272,20 @@ int32_t fill(const ops::HostApi *host, const Api *api, Comm comm, bool owned, op
     release(s);
     return answered;
   }
-  if (const int32_t answered = owned ? connect(*s) : int32_t{FP8_OK}) {
+  int32_t answered = owned ? connect(*s) : int32_t{FP8_OK};
+  if (answered == FP8_OK && owned) {
+    OnDevice current(s->device);
+    std::string refusal;
+    answered = Peers::open(
+        s->rank, s->size, s->device,
+        [s](const void *own, void *all, int64_t bytes) { return gather_host(s, own, all, bytes); }, &s->peers,
+        &refusal);
+    if (s->size > 1 && answered == FP8_OK)
+      host->verbose(("nccl: rank " + std::to_string(s->rank) + " of " + std::to_string(s->size) +
+                     (s->peers ? " gathers through windows" : " leaves all-gathers to NCCL: " + refusal))
+                        .c_str());
+  }
+  if (answered != FP8_OK) {
     release(s);
     return answered;
   }
@@ -239,6 +304,7 @@ int32_t fill(const ops::HostApi *host, const Api *api, Comm comm, bool owned, op
   table->ops.release = release;
   table->wait = wait;
   table->gather_host = gather_host;
+  table->gather_lines = s->peers ? gather_lines : nullptr;
   return FP8_OK;
 }
 

@@ -194,19 +194,23 @@ bool flat(const ops::Matrix &m) {
 bool flat(const ops::Scale &s) { return (s.cols <= 1 || s.col_stride == 1) && (s.rows <= 1 || s.row_stride == s.cols); }
 
 // One of the two messages. `here` and `there`: where the part lies and where all parts go; NULL: by way of staging.
+// lines: of `there`, each rank's `step` behind the one before it; 0: all parts are one run.
 struct Message {
   char *own, *all;  // staging
   const void *here;
   void *there;
-  int64_t bytes;
+  int64_t bytes, lines, stride, step;
 };
 
 void send(const fp8_context &c, fp8_comm &comm, const Message &m, fp8_stream stream) {
   if (m.bytes == 0) return;
   const int32_t size = comm.ops.size;
+  const void *src = m.here ? m.here : m.own;
+  if (m.there && m.lines)
+    return gather_lines(c, comm, src, m.there, m.lines, m.bytes / m.lines, m.stride, m.step, stream);
   std::vector<int64_t> bytes(size, m.bytes), offsets(size);
   for (int32_t r = 0; r < size; ++r) offsets[r] = r * m.bytes;
-  gather_bytes(c, comm, m.here ? m.here : m.own, m.there ? m.there : m.all, bytes.data(), offsets.data(), stream);
+  gather_bytes(c, comm, src, m.there ? m.there : m.all, bytes.data(), offsets.data(), stream);
 }
 
 // Both as they travel apart: scales that run down the rows, transposed, so that they lie as in memory.
@@ -276,11 +280,18 @@ void place_scales(const fp8_context &c, const Apart &a, char *all, int32_t size,
 void gather_apart(const fp8_context &c, fp8_comm &comm, const Gather &g, char *own, char *all, fp8_stream stream) {
   const int32_t size = comm.ops.size;
   const Apart a = scales_apart(g);
-  Message codes{own, all, nullptr, nullptr, 0},
-      scales{own + g.code_bytes, all + size * g.code_bytes, nullptr, nullptr, 0};
+  Message codes{own, all, nullptr, nullptr, 0, 0, 0, 0},
+      scales{own + g.code_bytes, all + size * g.code_bytes, nullptr, nullptr, 0, 0, 0, 0};
   codes.bytes = g.part.codes.rows * g.part.codes.cols * dtype_size(g.part.codes.dtype);
   if (flat(g.part.codes)) codes.here = g.part.codes.data;
   if (flat(g.full.codes) && !g.along_cols) codes.there = g.full.codes.data;
+  if (g.along_cols && g.full.codes.lead <= 1 && codes.bytes && gathers_lines(c, comm)) {
+    const int64_t element = dtype_size(g.part.codes.dtype);
+    codes.there = g.full.codes.data;
+    codes.lines = g.part.codes.rows;
+    codes.stride = g.full.codes.lead_stride[0] * element;
+    codes.step = g.part.codes.cols * element;
+  }
   if (!codes.here) {
     ops::RouteEnd from{}, to{};
     from.codes = g.part.codes;
@@ -291,6 +302,13 @@ void gather_apart(const fp8_context &c, fp8_comm &comm, const Gather &g, char *o
     scales.bytes = a.part.rows * a.part.cols * dtype_size(a.part.dtype);
     if (flat(a.part)) scales.here = a.part.data;
     if (flat(a.full) && !a.along_cols) scales.there = a.full.data;
+    if (a.along_cols && (a.full.cols <= 1 || a.full.col_stride == 1) && gathers_lines(c, comm)) {
+      const int64_t element = dtype_size(a.part.dtype);
+      scales.there = a.full.data;
+      scales.lines = a.part.rows;
+      scales.stride = a.full.row_stride * element;
+      scales.step = a.part.cols * element;
+    }
     if (!scales.here) copy_scales(c, a.part, dense_scale(scales.own, a.part), stream);
   }
   CommGroup group(comm);
@@ -342,7 +360,7 @@ void all_gather(const fp8_context &c, fp8_comm &comm, const fp8_qtensor &part, u
   src.codes = g.part.codes;
   if (g.scale_bytes) src.scale = g.part.scale;
   copy_rows(c, src, packed(own), stream);
-  send(c, comm, {own, all, nullptr, nullptr, g.slot}, stream);
+  send(c, comm, {own, all, nullptr, nullptr, g.slot, 0, 0, 0}, stream);
   for (int32_t r = 0; r < size; ++r) copy_rows(c, packed(all + r * g.slot), window(g, r, g.scale_bytes != 0), stream);
 }
 

@@ -136,6 +136,17 @@ void gather_bytes(const fp8_context &c, fp8_comm &comm, const void *src, void *d
   sync(c, stream);
 }
 
+bool gathers_lines(const fp8_context &c, const fp8_comm &comm) {
+  return comm.extra.gather_lines && comm.ops.size > 1 && reaches(c, comm);
+}
+
+void gather_lines(const fp8_context &c, fp8_comm &comm, const void *src, void *dst, int64_t lines, int64_t line,
+                  int64_t stride, int64_t step, fp8_stream stream) {
+  count(c, ops::Counters::kBytesCommunicated, lines * line * (comm.ops.size - 1));
+  bind(&c, comm);
+  check_call(comm, comm.extra.gather_lines(comm.ops.user, src, dst, lines, line, stride, step, stream), "all_gather");
+}
+
 bool visit_parts(const fp8_context &c, fp8_comm &comm, const void *src, const int64_t *bytes, fp8_stream stream,
                  const std::function<void(const void *const *)> &read) {
   if (!comm.extra.visit || !reaches(c, comm)) return false;

@@ -27,6 +27,8 @@ struct CommExtra {
   // them before that is done. *seen = false, with nothing read: some rank's memory is out of some other's reach.
   fp8_status (*visit)(void *user, const void *src, const int64_t *bytes, fp8_stream stream,
                       void (*read)(void *arg, const void *const *sources), void *arg, bool *seen);
+  fp8_status (*gather_lines)(void *user, const void *src, void *dst, int64_t lines, int64_t line, int64_t stride,
+                             int64_t step, fp8_stream stream);  // as ops/comm.h has it
   bool sets_detail;
 };
 
@@ -50,6 +52,10 @@ fp8_comm *create_nccl_rank(const fp8_context &c, const uint8_t *id, int32_t rank
 // needs no communicator at all: the callbacks are not called. bytes and offsets: host arrays of `size`.
 void gather_bytes(const fp8_context &c, fp8_comm &comm, const void *src, void *dst, const int64_t *bytes,
                   const int64_t *offsets, fp8_stream stream);
+// Equal parts whose lines go to places `stride` apart, rank r's from dst + r * step on: without a move after it.
+bool gathers_lines(const fp8_context &c, const fp8_comm &comm);
+void gather_lines(const fp8_context &c, fp8_comm &comm, const void *src, void *dst, int64_t lines, int64_t line,
+                  int64_t stride, int64_t step, fp8_stream stream);
 // Hands every rank's part to `read` where it lies; false, with nothing done, where the communicator cannot.
 bool visit_parts(const fp8_context &c, fp8_comm &comm, const void *src, const int64_t *bytes, fp8_stream stream,
                  const std::function<void(const void *const *)> &read);

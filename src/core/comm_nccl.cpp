@@ -31,6 +31,7 @@ fp8_comm *adopt(const ops::CommTable &table) {
   CommExtra extra{};
   extra.wait = table.wait;
   extra.gather_host = table.gather_host;
+  extra.gather_lines = table.gather_lines;
   extra.sets_detail = true;
   return create_comm(table.ops, extra);
 }

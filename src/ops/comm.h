@@ -10,6 +10,10 @@ struct CommTable {  // the public callbacks, and what they cannot say; each call
   fp8_comm_ops ops;
   int32_t (*wait)(void *user, fp8_stream stream, int64_t timeout_ms);
   int32_t (*gather_host)(void *user, const void *src, void *dst, int64_t bytes);  // equal parts, host memory [waits]
+  // Equal parts of `lines` lines, each part one run of bytes; to lines `stride` apart, rank r's from dst + r * step on.
+  // Where line is the whole part the ranks' dst need not lie alike. May be NULL.
+  int32_t (*gather_lines)(void *user, const void *src, void *dst, int64_t lines, int64_t line, int64_t stride,
+                          int64_t step, fp8_stream stream);
 };
 
 struct NcclApi {

@@ -21,6 +21,7 @@ using namespace bench_ranks;
 struct Board {  // shared by the processes
   std::atomic<int> here, turn;
   fp8::nccl::Id id;
+  uint8_t own_id[128];
   double ms[kGpus];
 };
 Board *g_board;
@@ -253,7 +254,9 @@ int main(int argc, char **argv) {
   if (g_rank == 0) nccl(g_nccl_api->unique_id(&g_board->id), "an id");
   meet();
   nccl(g_nccl_api->init_rank(&g_bare, g_size, g_board->id, g_rank), "joining the group");
-  BENCH_CHECK(fp8_comm_create_nccl(g_bare, &g_comm));
+  if (g_rank == 0) BENCH_CHECK(fp8_comm_nccl_id(g_board->own_id));
+  meet();
+  BENCH_CHECK(fp8_comm_create_nccl_rank(context, g_board->own_id, g_rank, g_size, &g_comm));
   cudaDeviceProp device{};
   int driver = 0;
   cuda(cudaGetDeviceProperties(&device, g_rank), "the device");

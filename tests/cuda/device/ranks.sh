@@ -31,7 +31,7 @@ step() {  # NAME SECONDS COMMAND...: the log's last lines, and whether it passed
 }
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | tee "$out/gpus.txt"
 tests() {  # RANKS process|thread
-  for name in ranks_device param_cuts dispatch all_gather comm; do
+  for name in ranks_device ranks_streams param_cuts dispatch all_gather comm; do
     step "nccl_${name}_$1_$2" 40 "$build/bench/test_nccl_$name" "$1" "$2"
   done
 }

@@ -1287,7 +1287,11 @@ end
 """
     fp8_comm_create_nccl_rank(context, id, rank, size)
 
-Makes an NCCL communicator that libfp8 owns: it may be aborted. Its ranks are connected. [waits] for all ranks
+Makes an NCCL communicator that libfp8 owns: it may be aborted. Its ranks are connected. Up to 8 ranks on GPUs of
+one host that NVLink joins also get windows of up to 16 MB of device memory each, which all-gathers go through, by a
+kernel of libfp8's own; else, or with FP8_PEER_WINDOWS=0 in the environment of any rank, NCCL moves those too, and
+FP8_VERBOSE=1 says why. Gathers in captured graphs are not ordered among others of the communicator but by the
+streams that the graphs run on. [waits] for all ranks
  * `context`: a CUDA context: its device
  * `id`: 128 bytes of fp8_comm_nccl_id(), equal on all ranks
  * `rank`: this rank
@@ -1363,7 +1367,7 @@ end
 """
     fp8_comm_destroy(comm)
 
-Destroys a rank's end; never waits: an owned communicator is aborted, so call fp8_comm_wait() first.
+Destroys a rank's end; never waits for peers: an owned communicator is aborted, so call fp8_comm_wait() first.
  * `comm`: NULL is ignored
 """
 function fp8_comm_destroy(comm)

@@ -1344,7 +1344,11 @@ extern "C" {
     /// * `id`: 128 bytes
     /// Returns FP8_OK, FP8_ERR_UNSUPPORTED or FP8_ERR_COMM
     pub fn fp8_comm_nccl_id(id: *mut u8) -> fp8_status;
-    /// Makes an NCCL communicator that libfp8 owns: it may be aborted. Its ranks are connected. \[waits\] for all ranks
+    /// Makes an NCCL communicator that libfp8 owns: it may be aborted. Its ranks are connected. Up to 8 ranks on GPUs of
+    /// one host that NVLink joins also get windows of up to 16 MB of device memory each, which all-gathers go through, by a
+    /// kernel of libfp8's own; else, or with FP8_PEER_WINDOWS=0 in the environment of any rank, NCCL moves those too, and
+    /// FP8_VERBOSE=1 says why. Gathers in captured graphs are not ordered among others of the communicator but by the
+    /// streams that the graphs run on. \[waits\] for all ranks
     /// * `context`: a CUDA context: its device
     /// * `id`: 128 bytes of fp8_comm_nccl_id(), equal on all ranks
     /// * `rank`: this rank
@@ -1382,7 +1386,7 @@ extern "C" {
     /// * `count`: how many
     /// Returns FP8_OK, or FP8_ERR_COMM naming who differs
     pub fn fp8_comm_check(comm: *mut fp8_comm, what: *const c_char, bytes: *const c_void, count: u64) -> fp8_status;
-    /// Destroys a rank's end; never waits: an owned communicator is aborted, so call fp8_comm_wait() first.
+    /// Destroys a rank's end; never waits for peers: an owned communicator is aborted, so call fp8_comm_wait() first.
     /// * `comm`: NULL is ignored
     pub fn fp8_comm_destroy(comm: *mut fp8_comm);
     /// Makes a param. \[shared\]
