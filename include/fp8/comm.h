@@ -121,7 +121,9 @@ FP8_API fp8_status fp8_comm_query(const fp8_comm *comm, int32_t *rank, int32_t *
  *  @return FP8_OK, or FP8_ERR_COMM */
 FP8_API fp8_status fp8_comm_status(const fp8_comm *comm);
 
-/** Waits for the stream, for a fault or for the timeout. [serial] [waits]
+/** Waits for the stream, for a fault or for the timeout. Then an owned NCCL communicator is aborted, and since NCCL
+ * frees memory meanwhile, that waits for everything on its GPU: kernels of other communicators that a lost rank holds
+ * up are ended by aborting those. This call waits 1.5 s for it, then leaves it to end by itself. [serial] [waits]
  *  @param comm the communicator
  *  @param stream the stream
  *  @param timeout_ms milliseconds; negative = no limit
@@ -136,7 +138,8 @@ FP8_API fp8_status fp8_comm_wait(fp8_comm *comm, fp8_stream stream, int64_t time
  *  @return FP8_OK, or FP8_ERR_COMM naming who differs */
 FP8_API fp8_status fp8_comm_check(fp8_comm *comm, const char *what, const void *bytes, uint64_t count);
 
-/** Destroys a rank's end; never waits for peers: an owned communicator is aborted, so call fp8_comm_wait() first.
+/** Destroys a rank's end; never waits for peers: an owned communicator is aborted, so call fp8_comm_wait() first. As
+ * there, what waits for other work on the GPU is left alone after 1.5 s.
  *  @param comm NULL is ignored */
 FP8_API void fp8_comm_destroy(fp8_comm *comm);
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "comm/aside.h"
 #include "comm/nccl_api.h"
 #include "comm/peers.h"
 #include "ops/comm.h"
@@ -175,10 +176,20 @@ fp8_status status(void *user) {
   return fault == kInProgress ? FP8_OK : answer(s, fault, "a call that had been enqueued");
 }
 
-void drop(State &s, bool fault) {
-  if (s.peers) s.peers->stop(fault);
-  if (s.owned && s.comm) s.api->abort(s.comm);
+// NCCL frees memory when it aborts, and so do windows when they go: both wait for all that the device has in flight,
+// for kernels of the caller's other communicators too, which may themselves wait for a rank that is gone. So long does
+// a caller wait with them; what then is not done goes on without it.
+constexpr std::chrono::milliseconds kPatience{1500};
+
+void abort_owned(State &s) {
+  if (s.peers) s.peers->stop(true);
+  if (!s.comm) return;
+  const auto work = [api = s.api, comm = s.comm, device = s.device] {
+    cudaSetDevice(device);
+    api->abort(comm);
+  };
   s.comm = nullptr;
+  if (!aside(work, kPatience)) s.host->verbose("nccl: the abort waits for other work on its GPU, and goes on alone");
 }
 
 int32_t wait(void *user, fp8_stream stream, int64_t timeout_ms) {
@@ -191,13 +202,13 @@ int32_t wait(void *user, fp8_stream stream, int64_t timeout_ms) {
     if (e == cudaSuccess) return status(user);
     if (e != cudaErrorNotReady) return answer_cuda(s, e, "waiting for the stream");
     if (status(user) != FP8_OK) {
-      if (s.owned) drop(s, true);
+      if (s.owned) abort_owned(s);
       return FP8_ERR_COMM;
     }
     const int64_t passed =
         std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count();
     if (timeout_ms >= 0 && passed >= timeout_ms) {
-      if (s.owned) drop(s, true);
+      if (s.owned) abort_owned(s);
       return refuse(
           s.host, FP8_ERR_COMM, 0,
           "NCCL: the stream is not done after " + std::to_string(timeout_ms) + " ms" + (s.owned ? ": aborted" : ""));
@@ -233,9 +244,16 @@ int32_t gather_host(void *user, const void *src, void *dst, int64_t bytes) {
 
 void release(void *user) {
   State *s = static_cast<State *>(user);
-  OnDevice device(s->device);
-  drop(*s, false);
-  delete s;
+  const auto work = [s] {
+    OnDevice device(s->device);
+    if (s->peers) s->peers->stop(false);
+    if (s->owned && s->comm) s->api->abort(s->comm);
+    delete s;
+  };
+  if (s->owned)
+    aside(work, kPatience);
+  else
+    work();
 }
 
 // NCCL connects ranks at their first collective and then enables peer access between devices of one process, which

@@ -1338,7 +1338,9 @@ end
 """
     fp8_comm_wait(comm, stream, timeout_ms)
 
-Waits for the stream, for a fault or for the timeout. [serial] [waits]
+Waits for the stream, for a fault or for the timeout. Then an owned NCCL communicator is aborted, and since NCCL
+frees memory meanwhile, that waits for everything on its GPU: kernels of other communicators that a lost rank holds
+up are ended by aborting those. This call waits 1.5 s for it, then leaves it to end by itself. [serial] [waits]
  * `comm`: the communicator
  * `stream`: the stream
  * `timeout_ms`: milliseconds; negative = no limit
@@ -1367,7 +1369,8 @@ end
 """
     fp8_comm_destroy(comm)
 
-Destroys a rank's end; never waits for peers: an owned communicator is aborted, so call fp8_comm_wait() first.
+Destroys a rank's end; never waits for peers: an owned communicator is aborted, so call fp8_comm_wait() first. As
+there, what waits for other work on the GPU is left alone after 1.5 s.
  * `comm`: NULL is ignored
 """
 function fp8_comm_destroy(comm)

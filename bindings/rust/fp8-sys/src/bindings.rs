@@ -1373,7 +1373,9 @@ extern "C" {
     /// * `comm`: the communicator
     /// Returns FP8_OK, or FP8_ERR_COMM
     pub fn fp8_comm_status(comm: *const fp8_comm) -> fp8_status;
-    /// Waits for the stream, for a fault or for the timeout. \[serial\] \[waits\]
+    /// Waits for the stream, for a fault or for the timeout. Then an owned NCCL communicator is aborted, and since NCCL
+    /// frees memory meanwhile, that waits for everything on its GPU: kernels of other communicators that a lost rank holds
+    /// up are ended by aborting those. This call waits 1.5 s for it, then leaves it to end by itself. \[serial\] \[waits\]
     /// * `comm`: the communicator
     /// * `stream`: the stream
     /// * `timeout_ms`: milliseconds; negative = no limit
@@ -1386,7 +1388,8 @@ extern "C" {
     /// * `count`: how many
     /// Returns FP8_OK, or FP8_ERR_COMM naming who differs
     pub fn fp8_comm_check(comm: *mut fp8_comm, what: *const c_char, bytes: *const c_void, count: u64) -> fp8_status;
-    /// Destroys a rank's end; never waits for peers: an owned communicator is aborted, so call fp8_comm_wait() first.
+    /// Destroys a rank's end; never waits for peers: an owned communicator is aborted, so call fp8_comm_wait() first. As
+    /// there, what waits for other work on the GPU is left alone after 1.5 s.
     /// * `comm`: NULL is ignored
     pub fn fp8_comm_destroy(comm: *mut fp8_comm);
     /// Makes a param. \[shared\]
