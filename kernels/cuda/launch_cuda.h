@@ -23,7 +23,9 @@ cudaError_t load_gemm_small();
 // Scratch of one quantize call; offsets from an address aligned to 256 bytes.
 struct QuantizeLayout {
   int64_t partials = -1;                 // F32[parts]: TENSOR amax, one a block
-  int64_t row_amax = -1, col_amax = -1;  // F32[rows], F32[cols]: ROW kinds, zeroed first
+  int64_t row_amax = -1, col_amax = -1;  // F32[row_parts][rows], F32[col_parts][cols]: ROW kinds
+  bool split = false;                    // else one part each, zeroed first
+  int64_t row_parts = 1, col_parts = 1;  // of this max_sms; the bytes are enough for any
   int64_t dbias = -1;                    // F32[chunks of 128 rows, cols]
   int64_t bytes = 0;
   int32_t parts = 0;

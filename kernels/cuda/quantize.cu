@@ -85,8 +85,19 @@ QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms) {
     l.partials = take(4 * amax_blocks(tiles, sms, 0));  // enough for any max_sms
   }
   if (kind == num::kRow) {  // adjacent: one memset
-    if (quantized(q.row)) l.row_amax = take(4 * std::max<int64_t>(n.rows, 1));
-    if (quantized(q.col)) l.col_amax = take(4 * std::max<int64_t>(n.cols, 1));
+    const AmaxUnits most = amax_units(n.rows, n.cols, amax_blocks(tiles, sms, 0)),
+                    now = amax_units(n.rows, n.cols, amax_blocks(tiles, sms, most_blocks(q, sms)));
+    l.split = !q.amax_only && n.rows && n.cols && tiles <= kSplitTiles && most.bands <= kSplitParts &&
+              most.strips <= kSplitParts;
+    if (l.split) l.row_parts = now.bands, l.col_parts = now.strips;
+    const int64_t rows = std::max<int64_t>(n.rows, 1), cols = std::max<int64_t>(n.cols, 1);
+    const bool has_row = quantized(q.row), has_col = quantized(q.col);
+    if (has_row) l.row_amax = 0;
+    if (has_col) l.col_amax = has_row ? round_up(4 * rows * (l.split ? most.bands : 1), 256) : 0;
+    // more rows never need fewer bytes: what any split call of so many rows takes, split or not
+    const int64_t in_rows = std::min(rows * most.bands, kSplitTiles * kTile),
+                  in_cols = std::min(cols * ceil_div(rows, kAmaxThreads / 4), 2 * kSplitTiles * kTile);
+    take((has_row ? round_up(4 * std::max(rows, in_rows), 256) : 0) + (has_col ? 4 * std::max(cols, in_cols) : 0));
   }
   if (q.dbias.data || q.dbias.size) l.dbias = take(4 * ceil_div(n.rows, kTile) * n.cols);
   return l;
@@ -158,7 +169,8 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
         a.tensor_amax = static_cast<const float *>(has_row && q.row.amax_given ? q.row.amax.data : q.col.amax.data);
         if (q.amax_only) return cudaSuccess;
       } else {
-        AmaxArgs m{a.source, n.rows, n.cols, reinterpret_cast<float *>(workspace + l.partials), nullptr, nullptr, 0, 0};
+        AmaxArgs m{a.source, n.rows, n.cols, reinterpret_cast<float *>(workspace + l.partials), nullptr, nullptr,
+                   0,        0,      0};
         if (!ran(launch_amax(m, lean_input, l.parts, stream))) return e;
         a.tensor_amax = m.partials;
         a.parts = l.parts;
@@ -186,15 +198,16 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
       if (row_own || col_own) {
         const int64_t begin = row_own ? l.row_amax : l.col_amax;
         const int64_t end = col_own ? l.col_amax + 4 * n.cols : l.row_amax + 4 * n.rows;
-        if (end > begin && (e = cudaMemsetAsync(workspace + begin, 0, static_cast<size_t>(end - begin), stream)))
+        if (!l.split && end > begin &&
+            (e = cudaMemsetAsync(workspace + begin, 0, static_cast<size_t>(end - begin), stream)))
           return e;
-        AmaxArgs m{a.source, n.rows, n.cols, nullptr, own_row, own_col, 0, 0};
+        AmaxArgs m{a.source, n.rows, n.cols, nullptr, own_row, own_col, 0, 0, l.split};
         a.chained = n.rows && n.cols;
         if (a.chained &&
             !ran(launch_amax(m, lean_input, static_cast<int32_t>(amax_blocks(tiles, sms, a.most)), stream)))
           return e;
-        a.row_amax = m.row_amax, a.row_amax_stride = 1;
-        a.col_amax = m.col_amax, a.col_amax_stride = 1;
+        a.row_amax = m.row_amax, a.row_amax_stride = 1, a.row_parts = static_cast<int32_t>(l.row_parts);
+        a.col_amax = m.col_amax, a.col_amax_stride = 1, a.col_parts = static_cast<int32_t>(l.col_parts);
       }
       if (q.amax_only) {
         if (row_own && !ran(launch_copy_amax(a, a.row_amax, q.row.amax, n.rows, stream))) return e;
@@ -202,9 +215,11 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
         return e;
       }
       if (has_row && !row_own)
-        a.row_amax = static_cast<const float *>(q.row.amax.data), a.row_amax_stride = q.row.amax.row_stride;
+        a.row_amax = static_cast<const float *>(q.row.amax.data), a.row_amax_stride = q.row.amax.row_stride,
+        a.row_parts = 1;
       if (has_col && !col_own)
-        a.col_amax = static_cast<const float *>(q.col.amax.data), a.col_amax_stride = q.col.amax.row_stride;
+        a.col_amax = static_cast<const float *>(q.col.amax.data), a.col_amax_stride = q.col.amax.row_stride,
+        a.col_parts = 1;
       a.reversed = 1;
       if (!ran(lean ? launch_tiles(a, kind, grid, stream) : tiles_known(a, grid, stream))) return e;
       break;

@@ -10,8 +10,15 @@ struct AmaxArgs {
   int64_t rows, cols;
   float *partials, *row_amax, *col_amax;  // NULL = not wanted
   int64_t bands, strip;                   // launch_amax's
+  int32_t split;                          // row_amax[band][row], col_amax[strip][column]
 };
-constexpr int kAmaxThreads = 256, kAmaxBlocks = 4;  // of a multiprocessor
+struct AmaxUnits {
+  int64_t bands, strips, strip;  // of 128 columns, of `strip` rows
+};
+AmaxUnits amax_units(int64_t rows, int64_t cols, int64_t blocks);  // pure
+constexpr int kAmaxThreads = 256, kAmaxBlocks = 4;                 // of a multiprocessor
+// ROW in two passes without a memset between: of so many tiles at most, partial maxima of a line that the second reads.
+constexpr int64_t kSplitTiles = 256, kSplitParts = 32;
 cudaError_t launch_amax(const AmaxArgs &a, bool lean, int32_t blocks, cudaStream_t stream);
 
 // One launch for TENSOR and ROW while a block's reads are few: tiles of 128 x 128.

@@ -16,8 +16,9 @@ __device__ __forceinline__ void load_rows(PackedTile<4> &x, const AmaxArgs &a, i
   x.load(a.source, row, col, col < a.cols ? left_of(end - row, 4) : 0);
 }
 
-// TENSOR: partials[block]. ROW: row_amax and col_amax, zeroed before, by atomic maxima of bit patterns (order cannot
-// matter). A unit is a strip of rows of a band of 128 columns: no thread waits for another before its end.
+// TENSOR: partials[block]. ROW: row_amax[band][row] and col_amax[strip][column], or one of a line, zeroed before, by
+// atomic maxima of bit patterns (order cannot matter). A unit is a strip of rows of a band of 128 columns: no thread
+// waits for another before its end.
 template <class Tile>
 __global__ void __launch_bounds__(kAmaxThreads, kPacked<Tile> ? kAmaxBlocks : 1)
     amax_strips(const __grid_constant__ AmaxArgs a) {
@@ -43,7 +44,12 @@ __global__ void __launch_bounds__(kAmaxThreads, kPacked<Tile> ? kAmaxBlocks : 1)
         row_maxima(x, r);
         const float v = scatter_rows<16>(r, cg);
         const int64_t mine = at + 4 * rg + ((cg >> 2) & 3);
-        if ((cg & 3) == 0 && mine < end) atomic_amax(a.row_amax + mine, v);
+        if ((cg & 3) == 0 && mine < end) {
+          if (a.split)
+            a.row_amax[unit % a.bands * a.rows + mine] = v;
+          else
+            atomic_amax(a.row_amax + mine, v);
+        }
       }
       x = next;
     }
@@ -55,7 +61,10 @@ __global__ void __launch_bounds__(kAmaxThreads, kPacked<Tile> ? kAmaxBlocks : 1)
         float v = 0.0f;
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) v = amax1(v, part[w][t]);
-        atomic_amax(a.col_amax + col0 + t, v);
+        if (a.split)
+          a.col_amax[unit / a.bands * a.cols + col0 + t] = v;
+        else
+          atomic_amax(a.col_amax + col0 + t, v);
       }
       __syncthreads();
     }
@@ -138,12 +147,20 @@ __global__ void finish_dbias(const float *chunks, int64_t count, ops::Vector out
 // --------------------------------------------------------------- launchers
 
 // Strips of a length that gives every block one unit, most often.
+AmaxUnits amax_units(int64_t rows, int64_t cols, int64_t blocks) {
+  constexpr int64_t kStep = kAmaxThreads / 4;
+  AmaxUnits u{};
+  u.bands = std::max<int64_t>(1, (cols + kTile - 1) / kTile);
+  const int64_t strips = std::max<int64_t>(1, blocks / u.bands);
+  u.strip = std::max<int64_t>(1, ((rows + strips - 1) / strips + kStep - 1) / kStep) * kStep;
+  u.strips = (rows + u.strip - 1) / u.strip;
+  return u;
+}
+
 cudaError_t launch_amax(const AmaxArgs &amax, bool lean, int32_t blocks, cudaStream_t stream) {
   AmaxArgs a = amax;
-  constexpr int64_t kStep = kAmaxThreads / 4;
-  a.bands = std::max<int64_t>(1, (a.cols + kTile - 1) / kTile);
-  const int64_t strips = std::max<int64_t>(1, blocks / a.bands);
-  a.strip = std::max<int64_t>(1, ((a.rows + strips - 1) / strips + kStep - 1) / kStep) * kStep;
+  const AmaxUnits u = amax_units(a.rows, a.cols, blocks);
+  a.bands = u.bands, a.strip = u.strip;
   const dim3 grid(static_cast<unsigned>(blocks));
   return lean ? launch(&amax_strips<PackedTile<4>>, grid, dim3(kAmaxThreads), stream, true, a)
               : launch(&amax_strips<WideTile>, grid, dim3(kAmaxThreads), stream, true, a);

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kLeanThreads, 1) quantize_small(const __grid_c
   if constexpr (!kByRow) {
     uint32_t best = 0;
     const unsigned tiles = across * down;
-#pragma unroll 2
+#pragma unroll 4
     for (unsigned i = 1; i < tiles; ++i) {  // from its own on: not all the same at once
       const unsigned other = blockIdx.x + i < tiles ? blockIdx.x + i : blockIdx.x + i - tiles;
       LeanTile y;
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kLeanThreads, 1) quantize_small(const __grid_c
     if (has_row) {
       uint32_t m[4];
       pair_rows(x, m);
-#pragma unroll 2
+#pragma unroll 4
       for (unsigned i = 1; i < across; ++i) {
         LeanTile y;
         load(y, tile_r, tile_c + i < across ? tile_c + i : tile_c + i - across);
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kLeanThreads, 1) quantize_small(const __grid_c
     if (has_col) {
       uint32_t m[4];
       pair_columns(x, m);
-#pragma unroll 2
+#pragma unroll 4
       for (unsigned i = 1; i < down; ++i) {
         LeanTile y;
         load(y, tile_r + i < down ? tile_r + i : tile_r + i - down, tile_c);

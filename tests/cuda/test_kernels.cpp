@@ -129,6 +129,34 @@ void small_and_two_passes_equal_cpu(void **) {
   assert_int_equal(bad, 0);
 }
 
+// ROW in two passes: partial maxima that the second joins, and where those are many, one of a line in zeroed memory.
+void row_maxima_split_or_zeroed(void **) {
+  const int64_t sizes[] = {8, 200, 1672, 4360};
+  int bad = 0, counts[2] = {};
+  for (uint64_t seed = 1; seed < 1800; seed += 6) {
+    const test::Case c = test::make_case(seed, nullptr, sizes, 4);
+    if (c.q.amax_only || !c.q.col.side.scaling || c.rows + c.cols < 1800 || c.rows * c.cols > 4360 * 200) continue;
+    const bool split = cuda::quantize_layout(c.q, 3).split;
+    assert_int_equal(split, c.cols < 4360);  // 35 parts of a row
+    if (split)
+      assert_int_equal(cuda::quantize_layout(c.q, 132).split, c.rows < 4360);  // of a column, on more processors
+    if (++counts[split] <= 4) bad += !run_case(seed, sizes, 4);
+  }
+  for (int n : counts) assert_in_range(n, 6, 300);
+  assert_int_equal(bad, 0);
+  ops::Quantize q{};  // a workspace of many rows serves fewer
+  q.row.side.scaling = q.col.side.scaling = num::kRow;
+  for (int64_t cols : {8, 300, 4096, 5000}) {
+    q.x.cols = cols;
+    int64_t before = 0;
+    for (q.x.rows = 0; q.x.rows < 9000; q.x.rows += 31) {
+      const int64_t bytes = cuda::quantize_layout(q, 132).bytes;
+      assert_true(bytes >= before);
+      before = bytes;
+    }
+  }
+}
+
 ops::Matrix matrix(void *data, int32_t dtype, int64_t rows, int64_t cols, int64_t ld) {
   ops::Matrix m{};
   m.data = data, m.dtype = dtype, m.lead = 1, m.rows = rows, m.cols = cols;
@@ -444,6 +472,7 @@ int main() {
                               cmocka_unit_test(lines_equal_cpu),
                               cmocka_unit_test(lean_equals_cpu),
                               cmocka_unit_test(small_and_two_passes_equal_cpu),
+                              cmocka_unit_test(row_maxima_split_or_zeroed),
                               cmocka_unit_test(moves_equal_cpu),
                               cmocka_unit_test(dequantize_and_measure_equal_cpu),
                               cmocka_unit_test(widened_product_is_whole),

@@ -154,12 +154,9 @@ __global__ void __launch_bounds__(kLeanThreads, kStats ? 3 : kLeanBlocks<kKind, 
   } else if constexpr (kKind == kLeanRow) {
     const int line = t & (kTile - 1);
     if (t < kTile) {
-      if (has_row)
-        shared.multiplier[0][line] =
-            known_line(a, a.row, a.row_amax, a.row_amax_stride, row0 + line, line < rows, tile_c == 0);
+      if (has_row) shared.multiplier[0][line] = known_line(a, true, row0 + line, line < rows, tile_c == 0);
     } else if (has_col) {
-      shared.multiplier[1][line] =
-          known_line(a, a.col, a.col_amax, a.col_amax_stride, col0 + line, line < cols, tile_r == 0);
+      shared.multiplier[1][line] = known_line(a, false, col0 + line, line < cols, tile_r == 0);
     }
     __syncthreads();
     if (has_row) load_multipliers(&shared.multiplier[0][8 * rg], mr);

@@ -133,13 +133,10 @@ __device__ __forceinline__ void quantize_tile(const TileArgs &a, unsigned index,
     } else {
       if (t < kTile) {
         const int64_t line = row0 + t;
-        if (has_row)
-          multiplier[1][t] = known_line(a, a.row, a.row_amax, a.row_amax_stride, line, line < a.rows, tile_c == 0);
+        if (has_row) multiplier[1][t] = known_line(a, true, line, line < a.rows, tile_c == 0);
       } else if (t < 2 * kTile) {
         const int64_t line = col0 + t - kTile;
-        if (has_col)
-          multiplier[0][t - kTile] =
-              known_line(a, a.col, a.col_amax, a.col_amax_stride, line, line < a.cols, tile_r == 0);
+        if (has_col) multiplier[0][t - kTile] = known_line(a, false, line, line < a.cols, tile_r == 0);
       }
       __syncthreads();
 #pragma unroll

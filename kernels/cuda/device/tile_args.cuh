@@ -11,8 +11,9 @@ struct TileArgs {
   int64_t rows, cols, tiles_c;
   float *dbias;                      // [chunks, cols] or NULL
   const float *tensor_amax;          // `parts` partial ones; ROW: NULL
-  const float *row_amax, *col_amax;  // ROW kinds, at their strides
+  const float *row_amax, *col_amax;  // ROW kinds, at their strides; of each line row_parts, col_parts partial ones
   int64_t row_amax_stride, col_amax_stride;
+  int32_t row_parts, col_parts;  // 0 = 1; the others follow in rows, cols steps
   int32_t parts, dtype, rule, amax_only;
   float floor;
   int32_t row_vector, col_vector;  // 8-byte stores of row codes, 16-byte stores of column codes
@@ -66,9 +67,17 @@ __device__ __noinline__ inline void put_16(uint8_t *p, uint4 v, int n) {  // the
 }
 
 // ROW: the multiplier of a line from its amax; the `first` tile writes the scale.
-__device__ __forceinline__ float known_line(const TileArgs &a, const ops::QuantizeSide &side, const float *amax,
-                                            int64_t stride, int64_t line, bool inside, bool first) {
-  const float v = inside ? amax[line * stride] : 0.0f;
+__device__ __forceinline__ float known_line(const TileArgs &a, bool of_row, int64_t line, bool inside, bool first) {
+  const ops::QuantizeSide &side = of_row ? a.row : a.col;
+  const float *amax = of_row ? a.row_amax : a.col_amax;
+  const int64_t lines = of_row ? a.rows : a.cols;
+  const int32_t parts = of_row ? a.row_parts : a.col_parts;
+  float v = inside ? amax[line * (of_row ? a.row_amax_stride : a.col_amax_stride)] : 0.0f;
+  if (parts > 1 && inside) {
+    amax += line;
+#pragma unroll 8
+    for (int i = 1; i < parts; ++i) v = amax1(v, amax[i * lines]);
+  }
   const num::ScaleOf s = num::scale_of(a.dtype, a.rule, v, a.floor);
   if (first && inside) put_scale(side, a.amax_only, line, 0, v, s);
   return s.multiplier;
