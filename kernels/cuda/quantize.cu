@@ -84,7 +84,7 @@ QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms) {
     l.parts = static_cast<int32_t>(amax_blocks(tiles, sms, most_blocks(q, sms)));
     l.partials = take(4 * amax_blocks(tiles, sms, 0));  // enough for any max_sms
   }
-  if (kind == num::kRow) {  // adjacent: one memset
+  if (kind == num::kRow) {  // adjacent: zeroed at once
     const AmaxUnits most = amax_units(n.rows, n.cols, amax_blocks(tiles, sms, 0)),
                     now = amax_units(n.rows, n.cols, amax_blocks(tiles, sms, most_blocks(q, sms)));
     l.split = !q.amax_only && n.rows && n.cols && tiles <= kSplitTiles && most.bands <= kSplitParts &&
@@ -151,7 +151,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
 
   const bool given = (has_row && q.row.amax_given) || (has_col && q.col.amax_given);
   const bool small = lean && !stats && !given && !q.amax_only && n.rows && n.cols && !q.row.side.scale.padded &&
-                     !q.col.side.scale.padded && small_fits(tiles_r, a.tiles_c, kind == num::kRow);
+                     !q.col.side.scale.padded && small_fits(tiles_r, a.tiles_c, kind == num::kRow, has_row, has_col);
   const auto launch_tiles = stats ? &launch_lean_stats : &launch_lean_tiles;
 
   switch (kind) {
@@ -169,7 +169,7 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
         a.tensor_amax = static_cast<const float *>(has_row && q.row.amax_given ? q.row.amax.data : q.col.amax.data);
         if (q.amax_only) return cudaSuccess;
       } else {
-        AmaxArgs m{a.source, n.rows, n.cols, reinterpret_cast<float *>(workspace + l.partials), nullptr, nullptr,
+        AmaxArgs m{a.source, n.rows, n.cols, reinterpret_cast<float *>(workspace + l.partials), nullptr, nullptr, 0,
                    0,        0,      0};
         if (!ran(launch_amax(m, lean_input, l.parts, stream))) return e;
         a.tensor_amax = m.partials;
@@ -198,10 +198,8 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
       if (row_own || col_own) {
         const int64_t begin = row_own ? l.row_amax : l.col_amax;
         const int64_t end = col_own ? l.col_amax + 4 * n.cols : l.row_amax + 4 * n.rows;
-        if (!l.split && end > begin &&
-            (e = cudaMemsetAsync(workspace + begin, 0, static_cast<size_t>(end - begin), stream)))
-          return e;
-        AmaxArgs m{a.source, n.rows, n.cols, nullptr, own_row, own_col, 0, 0, l.split};
+        if (!l.split && end > begin && !ran(launch_zero(workspace + begin, end - begin, a.most, stream))) return e;
+        AmaxArgs m{a.source, n.rows, n.cols, nullptr, own_row, own_col, 0, 0, l.split, !l.split};
         a.chained = n.rows && n.cols;
         if (a.chained &&
             !ran(launch_amax(m, lean_input, static_cast<int32_t>(amax_blocks(tiles, sms, a.most)), stream)))

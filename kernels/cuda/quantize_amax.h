@@ -11,19 +11,24 @@ struct AmaxArgs {
   float *partials, *row_amax, *col_amax;  // NULL = not wanted
   int64_t bands, strip;                   // launch_amax's
   int32_t split;                          // row_amax[band][row], col_amax[strip][column]
+  int32_t chained;                        // after launch_zero: the input is ready already
 };
 struct AmaxUnits {
   int64_t bands, strips, strip;  // of 128 columns, of `strip` rows
 };
 AmaxUnits amax_units(int64_t rows, int64_t cols, int64_t blocks);  // pure
 constexpr int kAmaxThreads = 256, kAmaxBlocks = 4;                 // of a multiprocessor
-// ROW in two passes without a memset between: of so many tiles at most, partial maxima of a line that the second reads.
-constexpr int64_t kSplitTiles = 256, kSplitParts = 32;
+// ROW in two passes, no zeroing before: of so many tiles at most, partial maxima of a line that the second reads.
+constexpr int64_t kSplitTiles = 128, kSplitParts = 32;
+// `bytes` from an address aligned to 16, rounded up to 16: a kernel, since nothing overlaps with a memset.
+cudaError_t launch_zero(void *data, int64_t bytes, int32_t most, cudaStream_t stream);
 cudaError_t launch_amax(const AmaxArgs &a, bool lean, int32_t blocks, cudaStream_t stream);
 
-// One launch for TENSOR and ROW while a block's reads are few: tiles of 128 x 128.
-constexpr int64_t kSmallTiles = 12;
-bool small_fits(int64_t down, int64_t across, bool by_row);  // pure
+// One launch for TENSOR and ROW while a block reads few tiles of 128 x 128, in a grid of few blocks. On an H200, both
+// sides, us of one launch and of two: TENSOR of 4 tiles 2.8 and 3.4, 8 3.9 and 3.6, 12 5.6 and 3.6; ROW of 7 tiles 4.7
+// and 5.1, 8 5.0 and 5.3, 11 6.5 and 5.7. A launch takes the host 4 us.
+constexpr int64_t kSmallTiles = 8, kSmallGrid = 128;
+bool small_fits(int64_t down, int64_t across, bool by_row, bool has_row, bool has_col);  // pure
 cudaError_t launch_small_tiles(const TileArgs &a, bool by_row, cudaStream_t stream);
 cudaError_t load_small_tiles();
 

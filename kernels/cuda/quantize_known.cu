@@ -28,13 +28,16 @@ __global__ void __launch_bounds__(kAmaxThreads, kPacked<Tile> ? kAmaxBlocks : 1)
   const int t = threadIdx.x, cg = t & 15, rg = t >> 4, lane = t & 31, warp = t >> 5;
   const int64_t strips = a.rows && a.cols ? (a.rows + a.strip - 1) / a.strip : 0;
   float best = 0.0f;
-  wait_prior();
+  bool waited = !a.chained;
+  if (waited) wait_prior();
   for (int64_t unit = blockIdx.x; unit < strips * a.bands; unit += gridDim.x) {
     const int64_t begin = unit / a.bands * a.strip, col0 = unit % a.bands * kTile, col = col0 + 8 * cg;
     const int64_t end = begin + a.strip < a.rows ? begin + a.strip : a.rows;
     Columns<Tile> columns;
     Tile x;
     load_rows(x, a, begin + 4 * rg, col, end);
+    if (!waited) wait_prior();
+    waited = true;
     for (int64_t at = begin; at < end; at += kStep) {
       Tile next;
       load_rows(next, a, at + kStep + 4 * rg, col, end);
@@ -69,11 +72,19 @@ __global__ void __launch_bounds__(kAmaxThreads, kPacked<Tile> ? kAmaxBlocks : 1)
       __syncthreads();
     }
   }
+  if (!waited) wait_prior();  // what follows may take this kernel's end for its predecessors'
   release_next();
   if (a.partials) {
     best = block_amax<kAmaxThreads>(best, slots, lane, warp);
     if (t == 0) a.partials[blockIdx.x] = best;
   }
+}
+
+__global__ void __launch_bounds__(256) zero_lines(uint4 *p, int64_t count) {
+  wait_prior();
+  release_next();
+  for (int64_t i = int64_t(blockIdx.x) * 256 + threadIdx.x; i < count; i += int64_t(gridDim.x) * 256)
+    p[i] = make_uint4(0, 0, 0, 0);
 }
 
 // ROW, row side alone, a row on chip: kVectors x 256 x 8 elements at most, one read.
@@ -166,6 +177,12 @@ cudaError_t launch_amax(const AmaxArgs &amax, bool lean, int32_t blocks, cudaStr
               : launch(&amax_strips<WideTile>, grid, dim3(kAmaxThreads), stream, true, a);
 }
 
+cudaError_t launch_zero(void *data, int64_t bytes, int32_t most, cudaStream_t stream) {
+  const int64_t count = (bytes + 15) / 16, blocks = std::min<int64_t>((count + 255) / 256, most ? most : 128);
+  return launch(&zero_lines, dim3(static_cast<unsigned>(blocks)), dim3(256), stream, true, static_cast<uint4 *>(data),
+                count);
+}
+
 cudaError_t launch_rows(const TileArgs &a, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(a.rows)), block(256);
   if (a.cols <= 2048) return launch(&quantize_rows<1>, grid, block, stream, true, a);
@@ -201,7 +218,7 @@ cudaError_t load_known() {
   const cudaError_t e = load_tiles<kAmaxKnown>();
   return e ? e
            : load_code(&amax_strips<PackedTile<4>>, &amax_strips<WideTile>, &quantize_rows<1>, &quantize_rows<2>,
-                       &quantize_rows<4>, &quantize_rows<8>, &sum_tiles, &copy_amax, &finish_dbias);
+                       &quantize_rows<4>, &quantize_rows<8>, &sum_tiles, &zero_lines, &copy_amax, &finish_dbias);
 }
 
 }  // namespace fp8::cuda

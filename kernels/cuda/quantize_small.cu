@@ -158,8 +158,10 @@ __global__ void __launch_bounds__(kLeanThreads, 1) quantize_small(const __grid_c
 
 // --------------------------------------------------------------- launchers
 
-bool small_fits(int64_t down, int64_t across, bool by_row) {
-  return (by_row ? down + across - 1 : down * across) <= kSmallTiles;
+bool small_fits(int64_t down, int64_t across, bool by_row, bool has_row, bool has_col) {
+  const int64_t tiles = down * across;
+  const int64_t reads = by_row ? 1 + (has_row ? across - 1 : 0) + (has_col ? down - 1 : 0) : tiles;
+  return reads <= kSmallTiles && tiles <= kSmallGrid;
 }
 
 namespace {

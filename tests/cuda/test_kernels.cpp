@@ -116,7 +116,7 @@ void small_and_two_passes_equal_cpu(void **) {
           c.cols % 8 || (row && !c.q.col.side.scaling))
         continue;
       const int64_t down = (c.rows + 127) / 128, across = (c.cols + 127) / 128;
-      const bool fits = row ? down + across - 1 <= 12 : down * across <= 12;
+      const bool fits = (row ? (c.q.row.side.scaling ? down + across - 1 : down) : down * across) <= 8;
       if (big && (fits || down * across > 60)) continue;
       const bool one = fits && !c.q.row.stats.data && !c.q.col.stats.data;
       int32_t launches = 0;
