@@ -32,7 +32,9 @@ struct QuantizeLayout {
 };
 QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms);  // pure
 
-cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t stream, int32_t *launches);
+cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t stream, int32_t *launches,
+                            bool clusters = false);
+bool clusters_run();  // on the current device
 cudaError_t launch_dequantize(const ops::Dequantize &q, cudaStream_t stream);
 int64_t measure_bytes(int64_t rows, int64_t cols);  // pure
 cudaError_t launch_measure(const ops::Measure &m, void *workspace, cudaStream_t stream);

@@ -103,7 +103,8 @@ QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms) {
   return l;
 }
 
-cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t stream, int32_t *launches) {
+cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t stream, int32_t *launches,
+                            bool clusters) {
   const Shape n = shape_of(q);
   const int kind = kind_of(q);
   *launches = 0;
@@ -150,8 +151,9 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
   };
 
   const bool given = (has_row && q.row.amax_given) || (has_col && q.col.amax_given);
-  const bool small = lean && !stats && !given && !q.amax_only && n.rows && n.cols && !q.row.side.scale.padded &&
-                     !q.col.side.scale.padded && small_fits(tiles_r, a.tiles_c, kind == num::kRow, has_row, has_col);
+  const bool one = lean && !stats && !given && !q.amax_only && n.rows && n.cols && !q.row.side.scale.padded &&
+                   !q.col.side.scale.padded;
+  const bool small = one && small_fits(tiles_r, a.tiles_c, kind == num::kRow, has_row, has_col);
   const auto launch_tiles = stats ? &launch_lean_stats : &launch_lean_tiles;
 
   switch (kind) {
@@ -161,6 +163,10 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
     case num::kTensor: {
       if (small) {
         if (!ran(launch_small_tiles(a, false, stream))) return e;
+        break;
+      }
+      if (one && clusters && cluster_blocks(tiles) && (!a.most || cluster_blocks(tiles) <= a.most)) {
+        if (!ran(launch_cluster_tiles(a, stream))) return e;
         break;
       }
       a.any_given = given;

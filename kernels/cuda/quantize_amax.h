@@ -31,6 +31,10 @@ constexpr int64_t kSmallTiles = 8, kSmallGrid = 128;
 bool small_fits(int64_t down, int64_t across, bool by_row, bool has_row, bool has_col);  // pure
 cudaError_t launch_small_tiles(const TileArgs &a, bool by_row, cudaStream_t stream);
 cudaError_t load_small_tiles();
+// TENSOR in one launch of one cluster, a block's tiles in its registers between the amax and the cast.
+constexpr int kClusterBlocks = 16, kClusterTiles = 4;  // at most; tiles of a block
+int cluster_blocks(int64_t tiles);                     // pure; 0 = too many tiles
+cudaError_t launch_cluster_tiles(const TileArgs &a, cudaStream_t stream);
 
 cudaError_t launch_lean_tiles(const TileArgs &a, int kind, unsigned grid, cudaStream_t stream);
 cudaError_t launch_lean_stats(const TileArgs &a, int kind, unsigned grid, cudaStream_t stream);

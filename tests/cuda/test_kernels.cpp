@@ -29,7 +29,8 @@ void *aligned(size_t bytes) {
   return p;
 }
 
-bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount, int32_t *ran = nullptr) {
+bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount, int32_t *ran = nullptr,
+              bool clusters = false) {
   static void *const base = aligned(kArena);
   test::Case c = test::make_case(seed, base, sizes, count);
   const size_t bytes = c.arena.size();
@@ -44,7 +45,7 @@ bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount, 
     c.q.workspace_bytes = need;
     if (way) {
       int32_t launches = 0;
-      assert_int_equal(cuda::launch_quantize(c.q, 3, nullptr, &launches), cudaSuccess);
+      assert_int_equal(cuda::launch_quantize(c.q, 3, nullptr, &launches, clusters), cudaSuccess);
       if (ran) *ran = launches;
     } else {
       cpu::quantize(c.q, {nullptr, nullptr});
@@ -155,6 +156,26 @@ void row_maxima_split_or_zeroed(void **) {
       before = bytes;
     }
   }
+}
+
+// TENSOR in one cluster: tiles more than, as many as and fewer than a block's registers hold.
+void clusters_equal_cpu(void **) {
+  const int64_t sizes[] = {136, 300, 520, 1000, 1672};
+  int bad = 0, counts[4] = {};
+  for (uint64_t seed = 0; seed < 900; seed += 6) {
+    const test::Case c = test::make_case(seed, nullptr, sizes, 5);
+    if (c.text.find(" plain") == std::string::npos || c.text.find(" given") != std::string::npos || c.q.amax_only ||
+        c.cols % 8 || c.q.row.stats.data || c.q.col.stats.data)
+      continue;
+    const int64_t tiles = (c.rows + 127) / 128 * ((c.cols + 127) / 128);
+    if (tiles <= 8 || tiles > 80) continue;
+    int32_t launches = 0;
+    bad += !run_case(seed, sizes, 5, &launches, true);
+    assert_int_equal(launches - (c.q.dbias.data ? 1 : 0), tiles <= 64 ? 1 : 2);
+    ++counts[tiles <= 16 ? 0 : tiles <= 32 ? 1 : tiles <= 64 ? 2 : 3];
+  }
+  for (int n : counts) assert_in_range(n, 1, 100);
+  assert_int_equal(bad, 0);
 }
 
 ops::Matrix matrix(void *data, int32_t dtype, int64_t rows, int64_t cols, int64_t ld) {
@@ -473,6 +494,7 @@ int main() {
                               cmocka_unit_test(lean_equals_cpu),
                               cmocka_unit_test(small_and_two_passes_equal_cpu),
                               cmocka_unit_test(row_maxima_split_or_zeroed),
+                              cmocka_unit_test(clusters_equal_cpu),
                               cmocka_unit_test(moves_equal_cpu),
                               cmocka_unit_test(dequantize_and_measure_equal_cpu),
                               cmocka_unit_test(widened_product_is_whole),

@@ -33,6 +33,7 @@ struct Device {
   const Driver *driver = nullptr;
   Driver::Context context = nullptr;
   int32_t capability = 0, sms = 0, driver_version = 0;
+  bool clusters = false;  // quantizers of one cluster run
   std::string name;
   cudaMemPool_t pool = nullptr;
   const LtApi *lt = nullptr;  // NULL: lt_refusal says why
