@@ -70,7 +70,7 @@ int64_t amax_blocks(int64_t tiles, int32_t sms, int32_t most) {
 
 }  // namespace
 
-QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms) {
+QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms, bool captured) {
   QuantizeLayout l;
   const Shape n = shape_of(q);
   auto take = [&](int64_t bytes) {
@@ -87,7 +87,7 @@ QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms) {
   if (kind == num::kRow) {  // adjacent: zeroed at once
     const AmaxUnits most = amax_units(n.rows, n.cols, amax_blocks(tiles, sms, 0)),
                     now = amax_units(n.rows, n.cols, amax_blocks(tiles, sms, most_blocks(q, sms)));
-    l.split = !q.amax_only && n.rows && n.cols && tiles <= kSplitTiles && most.bands <= kSplitParts &&
+    l.split = !captured && !q.amax_only && n.rows && n.cols && tiles <= kSplitTiles && most.bands <= kSplitParts &&
               most.strips <= kSplitParts;
     if (l.split) l.row_parts = now.bands, l.col_parts = now.strips;
     const int64_t rows = std::max<int64_t>(n.rows, 1), cols = std::max<int64_t>(n.cols, 1);
@@ -104,14 +104,14 @@ QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms) {
 }
 
 cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t stream, int32_t *launches,
-                            bool clusters) {
+                            const QuantizeWay &way) {
   const Shape n = shape_of(q);
   const int kind = kind_of(q);
   *launches = 0;
   if (!kind && !q.dbias.data) return cudaSuccess;
   // from codes with one scale for both sides the other side is an exact transpose, not a quantization
   if (q.source.scaling && num::symmetric(q.source.scaling)) return cudaErrorInvalidValue;
-  const QuantizeLayout l = quantize_layout(q, sms);
+  const QuantizeLayout l = quantize_layout(q, sms, way.captured);
   char *workspace =
       reinterpret_cast<char *>(round_up(static_cast<int64_t>(reinterpret_cast<uintptr_t>(q.workspace)), 256));
   const bool has_row = quantized(q.row), has_col = quantized(q.col);
@@ -165,7 +165,8 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
         if (!ran(launch_small_tiles(a, false, stream))) return e;
         break;
       }
-      if (one && clusters && cluster_blocks(tiles) && (!a.most || cluster_blocks(tiles) <= a.most)) {
+      const int blocks = one && way.clusters ? cluster_blocks(tiles, way.captured) : 0;
+      if (blocks && (!a.most || blocks <= a.most)) {
         if (!ran(launch_cluster_tiles(a, stream))) return e;
         break;
       }

@@ -228,10 +228,10 @@ __global__ void __launch_bounds__(kLeanThreads, 1)
 
 // --------------------------------------------------------------- launchers
 
-int cluster_blocks(int64_t tiles) {
+int cluster_blocks(int64_t tiles, bool captured) {
   int blocks = 2;
   while (blocks < tiles && blocks < kClusterBlocks) blocks *= 2;
-  return tiles <= int64_t{blocks} * kClusterTiles ? blocks : 0;
+  return tiles <= int64_t{blocks} * (captured ? kClusterTilesCaptured : kClusterTiles) ? blocks : 0;
 }
 
 bool small_fits(int64_t down, int64_t across, bool by_row, bool has_row, bool has_col) {
@@ -276,7 +276,7 @@ cudaError_t launch_sides(const TileArgs &a, unsigned down, cudaStream_t stream) 
 template <int kTiles>
 cudaError_t launch_cluster_sides(const TileArgs &a, unsigned tiles, cudaStream_t stream) {
   const SmallArgs p = args_of(a);
-  const int n = cluster_blocks(tiles);
+  const int n = cluster_blocks(tiles, false);
   const dim3 threads(kLeanThreads);
   if (!a.col.side.scaling) return launch_cluster(&quantize_cluster<kTiles, 1>, n, threads, stream, p, tiles);
   if (!a.row.side.scaling) return launch_cluster(&quantize_cluster<kTiles, 2>, n, threads, stream, p, tiles);
@@ -297,7 +297,7 @@ bool clusters_run() { return cluster_sides_run<1>() && cluster_sides_run<2>() &&
 
 cudaError_t launch_cluster_tiles(const TileArgs &a, cudaStream_t stream) {
   const unsigned tiles = static_cast<unsigned>((a.rows + kTile - 1) / kTile * a.tiles_c);
-  const unsigned blocks = static_cast<unsigned>(cluster_blocks(tiles));
+  const unsigned blocks = static_cast<unsigned>(cluster_blocks(tiles, false));
   return tiles <= blocks       ? launch_cluster_sides<1>(a, tiles, stream)
          : tiles <= 2 * blocks ? launch_cluster_sides<2>(a, tiles, stream)
                                : launch_cluster_sides<4>(a, tiles, stream);

@@ -30,7 +30,7 @@ void *aligned(size_t bytes) {
 }
 
 bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount, int32_t *ran = nullptr,
-              bool clusters = false) {
+              const cuda::QuantizeWay &how = {}) {
   static void *const base = aligned(kArena);
   test::Case c = test::make_case(seed, base, sizes, count);
   const size_t bytes = c.arena.size();
@@ -45,7 +45,7 @@ bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount, 
     c.q.workspace_bytes = need;
     if (way) {
       int32_t launches = 0;
-      assert_int_equal(cuda::launch_quantize(c.q, 3, nullptr, &launches, clusters), cudaSuccess);
+      assert_int_equal(cuda::launch_quantize(c.q, 3, nullptr, &launches, how), cudaSuccess);
       if (ran) *ran = launches;
     } else {
       cpu::quantize(c.q, {nullptr, nullptr});
@@ -138,10 +138,13 @@ void row_maxima_split_or_zeroed(void **) {
     const test::Case c = test::make_case(seed, nullptr, sizes, 4);
     if (c.q.amax_only || !c.q.col.side.scaling || c.rows + c.cols < 1800 || c.rows * c.cols > 4360 * 200) continue;
     const bool split = cuda::quantize_layout(c.q, 3).split;
-    assert_int_equal(split, c.cols < 4360);  // 35 parts of a row
+    assert_int_equal(split, c.cols < 4360 && (c.rows + 127) / 128 * ((c.cols + 127) / 128) <= 64);  // 35 parts of a row
+    const cuda::QuantizeLayout captured = cuda::quantize_layout(c.q, 3, true);
+    assert_false(captured.split);
+    assert_int_equal(captured.bytes, cuda::quantize_layout(c.q, 3).bytes);
     if (split)
       assert_int_equal(cuda::quantize_layout(c.q, 132).split, c.rows < 4360);  // of a column, on more processors
-    if (++counts[split] <= 4) bad += !run_case(seed, sizes, 4);
+    if (++counts[split] <= 4) bad += !run_case(seed, sizes, 4, nullptr, {false, split && counts[split] % 2 == 0});
   }
   for (int n : counts) assert_in_range(n, 6, 300);
   assert_int_equal(bad, 0);
@@ -170,8 +173,9 @@ void clusters_equal_cpu(void **) {
     const int64_t tiles = (c.rows + 127) / 128 * ((c.cols + 127) / 128);
     if (tiles <= 8 || tiles > 80) continue;
     int32_t launches = 0;
-    bad += !run_case(seed, sizes, 5, &launches, true);
-    assert_int_equal(launches - (c.q.dbias.data ? 1 : 0), tiles <= 64 ? 1 : 2);
+    const bool captured = seed % 4 == 0;
+    bad += !run_case(seed, sizes, 5, &launches, {true, captured});
+    assert_int_equal(launches - (c.q.dbias.data ? 1 : 0), tiles <= (captured ? 16 : 64) ? 1 : 2);
     ++counts[tiles <= 16 ? 0 : tiles <= 32 ? 1 : tiles <= 64 ? 2 : 3];
   }
   for (int n : counts) assert_in_range(n, 1, 100);

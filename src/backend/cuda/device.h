@@ -66,6 +66,10 @@ class Current {
 
 inline Device &device_of(void *self) { return *static_cast<Device *>(self); }
 inline cudaStream_t stream_of(fp8_stream s) { return static_cast<cudaStream_t>(s); }
+inline bool capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
+}
 
 // Sets the thread's detail through the host table; returns the status.
 int32_t refuse(const Device &d, int32_t status, const char *pattern, ...) __attribute__((format(printf, 3, 4)));

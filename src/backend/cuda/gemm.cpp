@@ -50,11 +50,6 @@ int32_t choose(const Device &d, const ops::Gemm &g, bool times, Chosen *c) {
   return lt_error(d, c->lt->status, g, "no algorithm");
 }
 
-bool capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
-}
-
 cudaError_t prepare_operand(const ops::Side &s, const OperandPlan &p, Way way, void *workspace, int32_t most,
                             cudaStream_t stream, int *launches) {
   cudaError_t e = cudaSuccess;
