@@ -63,7 +63,7 @@ if [ $sanitizers = 1 ]; then
   done
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
   export TSAN_OPTIONS=halt_on_error=1:allocator_may_return_null=1
-  stage "test asan" ctest_in asan -L '^(unit|capi|golden)$' -LE '^slow$'
+  stage "test asan" ctest_in asan -L '^(unit|capi|golden|cuda-host)$' -LE '^slow$'
   # ThreadSanitizer cannot map its shadow where addresses are too random
   plain=""
   if setarch "$(uname -m)" -R true 2>/dev/null; then plain="setarch $(uname -m) -R"; fi

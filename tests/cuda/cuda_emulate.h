@@ -43,7 +43,11 @@ extern "C" [[noreturn]] void fp8_emulate_jump(jmp_buf, int) __asm__("_longjmp");
 namespace fp8::emulate {
 
 constexpr int kMostThreads = 512;
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t kStack = 512 << 10;  // whose redzones take much of it
+#else
 constexpr size_t kStack = 64 << 10;
+#endif
 
 struct Barrier {
   int arrived = 0, live = 0;
