@@ -21,6 +21,16 @@ struct SmallArgs {
   float floor;
 };
 
+// What the lean kernels' parts look at.
+__device__ __forceinline__ TileArgs lean_args(const SmallArgs &p) {
+  TileArgs a{};
+  a.source.x.data = const_cast<uint16_t *>(p.x), a.source.x.lead_stride[0] = p.ld;
+  a.rows = p.rows, a.cols = p.cols, a.tiles_c = p.tiles_c;
+  a.col.side.codes.data = p.side[1].codes, a.col.side.codes.lead_stride[0] = p.side[1].ld;
+  a.dbias = p.dbias;
+  return a;
+}
+
 __device__ __forceinline__ void put_small(const SmallSide &s, int64_t line, float amax, const num::ScaleOf &v) {
   if (s.amax) s.amax[line * s.amax_stride] = amax;
   s.scale[line * s.scale_stride] = v.inverse;
@@ -35,11 +45,7 @@ __global__ void __launch_bounds__(kLeanThreads, 1) quantize_small(const __grid_c
   __shared__ __align__(16) uint32_t part[kWarps][kTile / 2];
   __shared__ __align__(16) float multiplier[kTile];  // of columns
   __shared__ float warps[kWarps];
-  TileArgs a{};  // what the lean kernels' parts look at
-  a.source.x.data = const_cast<uint16_t *>(p.x), a.source.x.lead_stride[0] = p.ld;
-  a.rows = p.rows, a.cols = p.cols, a.tiles_c = p.tiles_c;
-  a.col.side.codes.data = p.side[1].codes, a.col.side.codes.lead_stride[0] = p.side[1].ld;
-  a.dbias = p.dbias;
+  const TileArgs a = lean_args(p);
   const int t = threadIdx.x, lane = t & 31, warp = t >> 5, rg = t >> 4, cg = t & 15;
   const unsigned across = static_cast<unsigned>(a.tiles_c);
   const unsigned tile_r = blockIdx.x / across, tile_c = blockIdx.x % across;
@@ -164,11 +170,7 @@ __global__ void __launch_bounds__(kLeanThreads, 1)
   __shared__ __align__(16) uint2 units[kTile * 16];
   __shared__ float warps[kLeanThreads / 32], slots[kClusterBlocks];
   cluster_begin();
-  TileArgs a{};
-  a.source.x.data = const_cast<uint16_t *>(p.x), a.source.x.lead_stride[0] = p.ld;
-  a.rows = p.rows, a.cols = p.cols, a.tiles_c = p.tiles_c;
-  a.col.side.codes.data = p.side[1].codes, a.col.side.codes.lead_stride[0] = p.side[1].ld;
-  a.dbias = p.dbias;
+  const TileArgs a = lean_args(p);
   const int t = threadIdx.x, lane = t & 31, warp = t >> 5, rg = t >> 4, cg = t & 15;
   const unsigned across = static_cast<unsigned>(a.tiles_c);
   const auto rows_of = [&](unsigned tile) {  // the thread's

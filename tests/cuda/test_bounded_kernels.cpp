@@ -15,16 +15,11 @@ extern "C" {
 #include <cmocka.h>
 }
 
+#include "kernel_case.h"
+
 namespace {
 
 using namespace fp8;
-
-ops::Matrix matrix(void *data, int32_t dtype, int64_t rows, int64_t cols, int64_t ld) {
-  ops::Matrix m{};
-  m.data = data, m.dtype = dtype, m.lead = 1, m.rows = rows, m.cols = cols;
-  m.lead_shape[0] = rows, m.lead_stride[0] = ld, m.col_stride = 1;
-  return m;
-}
 
 // Runs with any number of blocks and with at most 3: the same bytes.
 template <class Run>

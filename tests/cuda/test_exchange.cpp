@@ -11,6 +11,7 @@
 #include <memory>
 #include <thread>
 
+#include "../unit/random.h"
 #include "cuda_emulate.h"
 
 extern "C" {
@@ -28,17 +29,7 @@ namespace {
 
 using namespace fp8;
 using Bytes = std::vector<uint8_t>;
-
-struct Random {
-  uint64_t state;
-  uint32_t next() {
-    uint64_t z = (state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return uint32_t((z ^ (z >> 31)) >> 32);
-  }
-  int64_t below(int64_t n) { return int64_t(next() % uint32_t(n)); }
-};
+using test::Random;
 
 struct Aligned {  // bytes from an address that is a multiple of 256 on
   Bytes memory;

@@ -15,6 +15,8 @@ extern "C" {
 #include <cmocka.h>
 }
 
+#include "kernel_case.h"
+
 namespace {
 
 using namespace fp8;
@@ -22,12 +24,6 @@ using namespace fp8;
 constexpr int64_t kSizes[] = {0, 1, 2, 5, 31, 32, 33, 64, 100, 127, 128, 129, 136, 200, 256, 300};
 constexpr int kCount = sizeof kSizes / sizeof *kSizes;
 constexpr size_t kArena = 64 << 20;  // of the largest call
-
-void *aligned(size_t bytes) {
-  void *p = nullptr;
-  assert_int_equal(posix_memalign(&p, 4096, bytes ? bytes : 1), 0);
-  return p;
-}
 
 bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount, int32_t *ran = nullptr,
               const cuda::QuantizeWay &how = {}) {
@@ -181,13 +177,6 @@ void clusters_equal_cpu(void **) {
   }
   for (int n : counts) assert_in_range(n, 1, 100);
   assert_int_equal(bad, 0);
-}
-
-ops::Matrix matrix(void *data, int32_t dtype, int64_t rows, int64_t cols, int64_t ld) {
-  ops::Matrix m{};
-  m.data = data, m.dtype = dtype, m.lead = 1, m.rows = rows, m.cols = cols;
-  m.lead_shape[0] = rows, m.lead_stride[0] = ld, m.col_stride = 1;
-  return m;
 }
 
 void moves_equal_cpu(void **) {

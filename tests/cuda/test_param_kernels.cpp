@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "../unit/random.h"
 #include "cpu/launch_param.h"
 #include "cuda/launch_param.h"
 #include "cuda_emulate.h"
@@ -25,17 +26,7 @@ namespace {
 
 using namespace fp8;
 using Bytes = std::vector<uint8_t>;
-
-struct Random {
-  uint64_t state;
-  uint32_t next() {
-    uint64_t z = (state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return uint32_t((z ^ (z >> 31)) >> 32);
-  }
-  int64_t below(int64_t n) { return int64_t(next() % uint32_t(n)); }
-};
+using test::Random;
 
 constexpr int32_t kU8 = 7;  // as FP8_DTYPE_U8
 

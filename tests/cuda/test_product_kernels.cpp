@@ -15,22 +15,11 @@ extern "C" {
 #include <cmocka.h>
 }
 
+#include "kernel_case.h"
+
 namespace {
 
 using namespace fp8;
-
-void *aligned(size_t bytes) {
-  void *p = nullptr;
-  assert_int_equal(posix_memalign(&p, 4096, bytes ? bytes : 1), 0);
-  return p;
-}
-
-ops::Matrix matrix(void *data, int32_t dtype, int64_t rows, int64_t cols, int64_t ld) {
-  ops::Matrix m{};
-  m.data = data, m.dtype = dtype, m.lead = 1, m.rows = rows, m.cols = cols;
-  m.lead_shape[0] = rows, m.lead_stride[0] = ld, m.col_stride = 1;
-  return m;
-}
 
 // What BF16 cannot hold is left out by widen and added by add_outside: together the exact product.
 void widened_product_is_whole(void **) {
