@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA kernels, run by the host emulation, give the CPU backend's bits.
+#include <algorithm>
 #include <cmath>
 
 #include "../unit/quantize_case.h"
@@ -25,8 +26,16 @@ constexpr int64_t kSizes[] = {0, 1, 2, 5, 31, 32, 33, 64, 100, 127, 128, 129, 13
 constexpr int kCount = sizeof kSizes / sizeof *kSizes;
 constexpr size_t kArena = 64 << 20;  // of the largest call
 
+// Of aligned BF16: ones, and the first element of one tile of 128 x 128 larger.
+void one_large(const ops::Matrix &x, int64_t tile) {
+  uint16_t *data = static_cast<uint16_t *>(x.data);
+  const int64_t across = (x.cols + 127) / 128, ld = x.lead_stride[0];
+  for (int64_t r = 0; r < x.rows; ++r) std::fill_n(data + r * ld, x.cols, uint16_t{0x3f80});
+  data[tile / across * 128 * ld + tile % across * 128] = 0x42c8;
+}
+
 bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount, int32_t *ran = nullptr,
-              const cuda::QuantizeWay &how = {}) {
+              const cuda::QuantizeWay &how = {}, int64_t large_tile = -1) {
   static void *const base = aligned(kArena);
   test::Case c = test::make_case(seed, base, sizes, count);
   const size_t bytes = c.arena.size();
@@ -34,6 +43,7 @@ bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount, 
   std::vector<uint8_t> results[2];
   for (int way = 0; way < 2; ++way) {
     std::memcpy(base, c.arena.data(), bytes);
+    if (large_tile >= 0) one_large(c.q.x, large_tile);
     const uint64_t need =
         way ? static_cast<uint64_t>(cuda::quantize_layout(c.q, 3).bytes) : cpu::quantize_workspace(c.q);
     c.q.workspace = aligned(need);
@@ -176,6 +186,16 @@ void clusters_equal_cpu(void **) {
     ++counts[tiles <= 16 ? 0 : tiles <= 32 ? 1 : tiles <= 64 ? 2 : 3];
   }
   for (int n : counts) assert_in_range(n, 1, 100);
+  assert_int_equal(bad, 0);
+  for (uint64_t seed : {798, 342, 138, 594}) {  // every block's every tile counts
+    const test::Case c = test::make_case(seed, nullptr, sizes, 5);
+    const int64_t tiles = (c.rows + 127) / 128 * ((c.cols + 127) / 128);
+    int32_t launches = 0;
+    for (int64_t tile = 0; tile < tiles; tile += tiles - 1 - tile < 7 ? std::max<int64_t>(1, tiles - 1 - tile) : 7) {
+      bad += !run_case(seed, sizes, 5, &launches, {true, false}, tile);
+      assert_int_equal(launches - (c.q.dbias.data ? 1 : 0), 1);
+    }
+  }
   assert_int_equal(bad, 0);
 }
 
