@@ -75,6 +75,8 @@ const Preset &preset_of(int32_t preset) {
 
 bool is_mx(int32_t scaling) { return scaling == FP8_SCALING_1X32 || scaling == FP8_SCALING_32X32; }
 bool is_block(int32_t scaling) { return scaling == FP8_SCALING_1X128 || scaling == FP8_SCALING_128X128; }
+// A role's dtype where its GEMM is not covered.
+int32_t plain_dtype(int32_t dtype) { return is_fp8(dtype) ? int32_t{FP8_DTYPE_BF16} : dtype; }
 
 uint32_t gemm_bits(uint32_t given, uint32_t preset, const char *name) {
   if (given & ~(kAll | FP8_NO_GEMM))
@@ -116,7 +118,16 @@ void check_pairs(const fp8_recipe_config &c) {
     int a, b;
   } gemms[] = {{FP8_FPROP, "fprop", 0, 1}, {FP8_DGRAD, "dgrad", 2, 1}, {FP8_WGRAD, "wgrad", 2, 0}};
   for (const auto &g : gemms) {
-    if (!(c.coverage & g.gemm)) continue;
+    if (!(c.coverage & g.gemm)) {
+      const int32_t a = plain_dtype(dtype[g.a]), b = plain_dtype(dtype[g.b]);
+      if (a != b)
+        fail(FP8_ERR_UNSUPPORTED,
+             "%s is outside the coverage and would multiply %s by %s (%s=%s by %s=%s; config.%s_dtype, %s_dtype, "
+             "coverage): unquantized operands have one dtype, and e4m3 and e5m2 become BF16 there",
+             g.name, dtype_name(a), dtype_name(b), kRoleName[g.a], role_text(dtype[g.a], scaling[g.a]).c_str(),
+             kRoleName[g.b], role_text(dtype[g.b], scaling[g.b]).c_str(), kFieldName[g.a], kFieldName[g.b]);
+      continue;
+    }
     if (!legal_pair(scaling[g.a], scaling[g.b]))
       fail(FP8_ERR_UNSUPPORTED,
            "%s would multiply %s (%s) by %s (%s), which is not a legal pair of scalings; legal are tensor by tensor, "
@@ -221,7 +232,7 @@ int32_t side_scaling(const fp8_recipe &r, int32_t role, int32_t side) {
 
 int32_t side_dtype(const fp8_recipe &r, int32_t role, int32_t side) {
   const int32_t dtype = role_dtype(r, role);
-  return is_quantized(side_scaling(r, role, side)) || !is_fp8(dtype) ? dtype : int32_t{FP8_DTYPE_BF16};
+  return is_quantized(side_scaling(r, role, side)) ? dtype : plain_dtype(dtype);
 }
 
 namespace {

@@ -224,6 +224,12 @@ static void refusals_say_what_a_text_says(void **state) {
       {"block;dy=e4m3/unquantized", "dy=e4m3/unquantized (config.gradient_dtype, _scaling)"},
       {"block;w=bf16/unquantized", "fprop would multiply x (1x128) by w (unquantized)"},
       {"block;x=e4m3/128x128", "x (128x128) by w (128x128), which is not a legal pair"},
+      {"block;w=f16/unquantized;coverage=wgrad", "fprop is outside the coverage and would multiply BF16 by F16"},
+      {"block;w=f16/unquantized;coverage=wgrad", "x=e4m3/1x128 by w=f16/unquantized; config.activation_dtype, weight_"},
+      {"none;w=f16/unquantized", "(x=bf16/unquantized by w=f16/unquantized;"},
+      {"none;dy=f16/unquantized", "dgrad is outside the coverage and would multiply F16 by BF16 (dy=f16/unquantized"},
+      {"none;x=f16/unquantized;w=f16/unquantized", "dgrad is outside the coverage and would multiply BF16 by F16"},
+      {"block;dy=f16/unquantized;coverage=fprop", "dgrad is outside the coverage and would multiply F16 by BF16"},
       {"tensor;x=e5m2", "wgrad would multiply E5M2 by E5M2 (dy by x)"},
       {"mx;fast=dgrad", "fast=dgrad (config.fast_accumulation)"},
       {"tensor;amax_floor=-1", "amax_floor=-1 (config.amax_floor)"},
@@ -251,9 +257,14 @@ static void refusals_say_what_a_text_says(void **state) {
     fp8_last_error(&error);
     if (!strstr(error.message, says[i])) fail_msg("%s", error.message);
   }
-  fp8_recipe *recipe = NULL; /* what the hint and docs/recipes.md offer */
-  assert_int_equal(fp8_recipe_from_string("block;w=bf16/unquantized;coverage=wgrad", &recipe), FP8_OK);
-  fp8_recipe_destroy(recipe);
+  /* what the hint and docs/recipes.md offer; and F16 everywhere */
+  static const char *const legal[] = {"block;w=bf16/unquantized;coverage=wgrad",
+                                      "none;x=f16/unquantized;w=f16/unquantized;dy=f16/unquantized"};
+  for (size_t i = 0; i < 2; ++i) {
+    fp8_recipe *recipe = NULL;
+    assert_int_equal(fp8_recipe_from_string(legal[i], &recipe), FP8_OK);
+    fp8_recipe_destroy(recipe);
+  }
 }
 
 static fp8_qtensor described(const char *text, int32_t role, int64_t rows, int64_t cols, uint32_t sides) {
