@@ -151,6 +151,8 @@ int main(int count, char **arguments) {
   list_runs(&options, &list);
   if (options.only) keep_listed(options.only, &list);
   int run_count = list.count, finished = 0;
+  for (int i = 0; options.checkpoint && i < run_count; ++i) /* said before anything is measured */
+    if (piece_take(&session, &runs[i])) piece_leave();
   if (!options.only) measure(&session, runs, run_count, seconds, forwards); /* else others know of the time left */
 
   double per_step = 0.0, validation = 0.0;

@@ -26,8 +26,8 @@ static const char help[] =
     "  --checkpoint-every N   steps between states, instead of a minute\n"
     "  --until N        with --checkpoint: takes every run to step N only, and ends with 75\n"
     "  --only LIST      with --checkpoint: makes only these of the runs, by name and seed (none-1,mx-1),\n"
-    "                   and no tables: processes on several GPUs share a comparison, a run being one process's\n"
-    "                   at a time\n";
+    "                   and no tables: processes on several GPUs share a comparison. A run that another process\n"
+    "                   trains at the time is refused\n";
 
 const char options_help[] =
     "  --seed S         of initial weights and batches (default 1)\n"

@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include "../common/clock.h"
+#include "../common/option.h"
 #include "statefile.h"
 
 enum { FIELDS = 19, PART = 1 << 20, SAVED_SECONDS = 60, RESULT = 1, STATE = 2 };
 
 static volatile sig_atomic_t stop;
 static double saved_at;
+static StateLock lock; /* of the run in progress */
 
 static void ask_to_stop(int signal) {
   (void)signal;
@@ -73,6 +75,19 @@ static void list_fields(const Session *session, const Run *run, int64_t steps, i
 int piece_finished(const Session *session, const Run *run) {
   return session->options.checkpoint && access(path_of(session, run, "result"), F_OK) == 0;
 }
+
+int piece_take(const Session *session, const Run *run) {
+  if (piece_finished(session, run)) return 0;
+  const char *path = path_of(session, run, "lock");
+  if (!state_lock(&lock, path))
+    option_bad("--checkpoint", session->options.checkpoint, "%s is locked: another process trains %s, seed %llu", path,
+               run->title, (unsigned long long)run->seed);
+  if (!piece_finished(session, run)) return 1;
+  piece_leave(); /* finished meanwhile */
+  return 0;
+}
+
+void piece_leave(void) { state_unlock(&lock); }
 
 typedef struct Numbers { /* what a result is, beside the losses */
   double tail, validation, tokens_per_second, gradient_norm;
@@ -233,5 +248,6 @@ void piece_step(const Session *session, const Run *run, int64_t steps, const Mod
   if (!stop) return;
   fprintf(stderr, "\nstopped after step %lld of %s, seed %llu: the same command goes on\n", (long long)m->step,
           run->title, (unsigned long long)run->seed);
+  piece_leave();
   exit(TO_BE_CONTINUED);
 }

@@ -12,8 +12,12 @@ typedef struct Piece { /* of a run in progress, beside the model */
   double seconds;      /* of training, so far */
 } Piece;
 
-void pieces_begin(void);                                                                  /* SIGTERM and SIGINT stop */
-int piece_finished(const Session *session, const Run *run);                               /* its result is there */
+void pieces_begin(void);                                    /* SIGTERM and SIGINT stop */
+int piece_finished(const Session *session, const Run *run); /* its result is there */
+/* Takes the run for this process: another one that trains it at this time ends the program, with 2 and a sentence.
+ * Returns 0, and leaves it, where it is finished. */
+int piece_take(const Session *session, const Run *run);
+void piece_leave(void);
 void piece_result(const Session *session, const Run *run, int64_t steps, Result *result); /* and is read */
 /* Reads what was saved, if anything. Returns the steps taken. */
 int64_t piece_resume(const Session *session, const Run *run, int64_t steps, Model *model, Result *result, Piece *piece);

@@ -6,6 +6,8 @@
 #include <libgen.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../common/check.h"
@@ -90,4 +92,25 @@ FILE *state_open(const char *path, const Field *fields, int count, int64_t body,
   if (fseek(file, (long)head, SEEK_SET)) fail("cannot read %s: %s", path, strerror(errno));
   *last = found[count];
   return file;
+}
+
+int state_lock(StateLock *lock, const char *path) {
+  struct stat locked, named;
+  if (strlen(path) >= sizeof lock->path) fail("%s: the path is too long", path);
+  snprintf(lock->path, sizeof lock->path, "%s", path);
+  for (;;) {
+    lock->file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (lock->file < 0) fail("cannot write %s: %s", path, strerror(errno));
+    int held = flock(lock->file, LOCK_EX | LOCK_NB);
+    if (held && errno != EWOULDBLOCK) fail("cannot lock %s: %s", path, strerror(errno));
+    if (fstat(lock->file, &locked)) fail("cannot read %s: %s", path, strerror(errno));
+    if (!held && !stat(path, &named) && named.st_dev == locked.st_dev && named.st_ino == locked.st_ino) return 1;
+    close(lock->file);
+    if (held) return 0;
+  } /* else who had it before has removed it since it was opened */
+}
+
+void state_unlock(StateLock *lock) {
+  unlink(lock->path); /* still locked: nobody else can have taken this one */
+  close(lock->file);
 }

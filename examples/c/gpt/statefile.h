@@ -28,4 +28,14 @@ void state_end(StateWriter *w);
  * value, and on a file that is cut or changed. *last: the value of the last field. */
 FILE *state_open(const char *path, const Field *fields, int count, int64_t body, int64_t *last);
 void state_get(FILE *file, void *data, size_t bytes);
+
+typedef struct StateLock {
+  char path[520];
+  int file;
+} StateLock;
+
+/* A file whose lock says that this process, and no other, writes what it stands for: 0 = another process has it. The
+ * system lets it go when the process ends, however it ends; a file that is left behind locks nothing. */
+int state_lock(StateLock *lock, const char *path);
+void state_unlock(StateLock *lock); /* removes the file too */
 #endif

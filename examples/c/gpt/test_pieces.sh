@@ -52,4 +52,23 @@ grep -q "which are none-1 tensor-1 tensor;fast=none-1 none-2" log
 "$gpt" "$@" --steps 10 --recipe "block;w=bf16/unquantized;coverage=wgrad" --checkpoint slash --out slash-out >log 2>&1
 ls slash | grep -q unquantized || { cat log; exit 1; }
 if "$gpt" "${options[@]}" --only "" >log 2>&1; then echo "no runs were named"; exit 1; fi
+# one process at a time trains a run: the second is refused before it trains, with the file's name, and disturbs nobody
+options=("$@" --steps 3000 --recipe none --checkpoint held --checkpoint-every 1 --out held-out)
+"$gpt" "${options[@]}" --only none-1 >log 2>&1 &
+first=$!
+trap 'kill -9 $first 2>/dev/null || true' EXIT
+for ((i = 0; i < 100; ++i)); do [ -e held/none-1.state ] && break; sleep 0.1; done
+for only in "" "--only none-1"; do
+  rc=0
+  timeout 20 "$gpt" "${options[@]}" $only >second.log 2>&1 || rc=$?
+  says="gpt: --checkpoint held: held/none-1.lock is locked: another process trains BF16, seed 1"
+  if [ $rc != 2 ] || ! grep -qF "$says" second.log; then echo "a second process: $rc"; cat second.log; exit 1; fi
+  if grep -q "measuring\|step " second.log; then echo "it trained first"; cat second.log; exit 1; fi
+done
+kill -9 $first || { cat log; echo "the first process ended"; exit 1; }
+wait $first 2>/dev/null || true
+[ -e held/none-1.lock ] || { ls held; echo "there is no file that could be stale"; exit 1; }
+rc=0 # it locks nothing any more
+"$gpt" "${options[@]}" --only none-1 --until 1 >log 2>&1 || rc=$?
+[ $rc = 75 ] && [ ! -e held/none-1.lock ] || { cat log; ls held; exit 1; }
 echo "killed or stopped $deaths times ($saved after saving): the same numbers"

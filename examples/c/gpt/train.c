@@ -144,7 +144,7 @@ int train(Session *session, const Run *run, int64_t steps, double expected_secon
   result->run = *run;
   result->losses = calloc((size_t)steps, sizeof *result->losses);
   REQUIRE(result->losses, "out of memory");
-  if (piece_finished(session, run)) {
+  if (o->checkpoint && !piece_take(session, run)) {
     piece_result(session, run, steps, result);
     return 1;
   }
@@ -168,6 +168,7 @@ int train(Session *session, const Run *run, int64_t steps, double expected_secon
   }
   if (end < steps) { /* piece_step() has saved it */
     model_destroy(&model);
+    piece_leave();
     snprintf(detail, sizeof detail, "kept at step %lld  smoothed loss %.3f  %.0f tokens/s",
              (long long)(first > end ? first : end), piece.smooth, result->tokens_per_second);
     progress_end(&session->progress, detail);
@@ -178,7 +179,10 @@ int train(Session *session, const Run *run, int64_t steps, double expected_secon
   result->weight_bytes = model_weight_bytes(&model);
   result->validation = validate(session, &model);
   model_destroy(&model);
-  if (o->checkpoint) piece_end(session, run, steps, result);
+  if (o->checkpoint) {
+    piece_end(session, run, steps, result);
+    piece_leave();
+  }
   snprintf(detail, sizeof detail, "validation %.4f  %.0f tokens/s", result->validation, result->tokens_per_second);
   progress_end(&session->progress, detail);
   return 1;

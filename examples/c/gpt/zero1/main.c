@@ -8,6 +8,7 @@
 
 #include "../../common/clock.h"
 #include "../../common/option.h"
+#include "../statefile.h"
 #include "accounts.h"
 #include "checkpoint.h"
 
@@ -41,6 +42,7 @@ typedef struct Extra {
   int late;
   const char *checkpoint, *resume, *losses;
   int64_t every, stop, kill_at, kill_rank, kill_step;
+  StateLock lock; /* of the checkpoint, where rank is 0 */
   int silent;
 } Extra;
 
@@ -109,7 +111,13 @@ static void parse(Extra *x, Options *options, int count, char **arguments, int r
   if ((x->checkpoint || x->resume) && (runs > 1 || x->gathered == GATHER_BOTH))
     option_bad(x->checkpoint ? "--checkpoint" : "--resume", x->checkpoint ? x->checkpoint : x->resume,
                "a checkpoint is of one run: name one --recipe, and fp8 or bf16 for --param-gather");
-  if (rank == 0 && x->checkpoint) option_file("--checkpoint", x->checkpoint); /* others may be on other machines */
+  if (rank == 0 && x->checkpoint) { /* others may be on other machines */
+    char path[sizeof x->lock.path];
+    option_file("--checkpoint", x->checkpoint);
+    snprintf(path, sizeof path, "%s.lock", x->checkpoint);
+    if (!state_lock(&x->lock, path))
+      option_bad("--checkpoint", x->checkpoint, "%s is locked: another process writes this checkpoint", path);
+  }
   if (rank == 0 && x->losses) option_file("--losses", x->losses);
 }
 
@@ -220,6 +228,7 @@ int main(int count, char **arguments) {
   free(losses[0]);
   free(losses[1]);
   parallel_sum(&parallel, 0.0); /* all are done */
+  if (parallel.rank == 0 && extra.checkpoint) state_unlock(&extra.lock);
   parallel_close(&parallel);
   transport.close(&transport);
   session_close(&session);

@@ -35,6 +35,14 @@ case $part in
     must run 2 --losses repeat.txt --checkpoint repeat
     must cmp whole.txt repeat.txt
     must cmp whole repeat
+    must test ! -e whole.lock
+    cp whole kept
+    (
+      flock 9
+      must_fail "kept.lock is locked: another process writes" run 2 --checkpoint kept
+    ) 9>kept.lock
+    must cmp whole kept
+    must run 2 --resume kept --checkpoint kept # a file that is left locks nothing
     must run 2 --resume half --losses second.txt --checkpoint second
     tail -n 3 whole.txt >expected.txt
     must cmp expected.txt second.txt
