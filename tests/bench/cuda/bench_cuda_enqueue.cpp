@@ -87,7 +87,7 @@ int main(int argc, char **argv) {
   gpu::Timer timer;
   cudaStream_t s = timer.stream;
   const int64_t shapes[][3] = {{64, 512, 512}, {512, 2048, 2048}, {4096, 4096, 4096}};
-  const int repetitions = 30 * o.rounds;
+  const int repetitions = 10 * o.rounds;
   std::printf(
       "Microseconds a call: the median of the means of repetitions of %d calls, in brackets their least; %d "
       "repetitions "

@@ -3,6 +3,7 @@
 // those that keep libfp8's one rounding, and of all. --candidates lists each with its time on stderr, --enqueue
 // measures the host alone.
 #include <chrono>
+#include <memory>
 
 #include "lt.h"
 
@@ -44,6 +45,7 @@ struct Problem {
   gpu::Quantized a, b;
   fp8_tensor td;
   fp8_gemm_args args;
+  const bool bf16;
 
   Problem(const fp8_context *c, const Way &w, int64_t m, int64_t n, int64_t k)
       : xa(m * k * 2, true),
@@ -53,7 +55,8 @@ struct Problem {
         r(gpu::recipe(w.preset)),
         a(c, r, w.a_role, m, k, FP8_SIDE_ROW),
         b(c, r, w.b_role, n, k, FP8_SIDE_ROW),
-        td(gpu::tensor(d.data(), w.d, m, n)) {
+        td(gpu::tensor(d.data(), w.d, m, n)),
+        bf16(w.a_mode < 0) {
     for (int i = 0; i < 2; ++i) {
       gpu::Quantized &q = i ? b : a;
       const fp8_tensor x = gpu::tensor((i ? xb : xa).data(), FP8_DTYPE_BF16, i ? n : m, k);
@@ -70,11 +73,26 @@ struct Problem {
     workspace = gpu::Memory(bytes);
     args.workspace = &workspace.b;
   }
+  Problem(const Problem &) = delete;
+  Problem &operator=(const Problem &) = delete;
   ~Problem() { fp8_recipe_destroy(r); }
+  // cuBLASLt is column-major: our b is its a; MX's peer is BF16
+  const void *direct_a() const { return bf16 ? xb.data() : b.q.row.data; }
+  const void *direct_b() const { return bf16 ? xa.data() : a.q.row.data; }
 };
 
+// Equal problems in memory of their own, taken by turns: together larger than L2.
+std::vector<std::unique_ptr<Problem>> problems(const fp8_context *c, const Way &w, int64_t m, int64_t n, int64_t k) {
+  std::vector<std::unique_ptr<Problem>> all;
+  all.push_back(std::make_unique<Problem>(c, w, m, n, k));
+  const uint64_t bytes = all[0]->a.memory.b.bytes + all[0]->b.memory.b.bytes + all[0]->d.b.bytes;
+  const uint64_t sets = std::max<uint64_t>(3, (uint64_t{200} << 20) / bytes);
+  while (all.size() < sets) all.push_back(std::make_unique<Problem>(c, w, m, n, k));
+  return all;
+}
+
 void set_direct(lt::Matmul &l, const Way &w, Problem &p, int64_t m, int64_t n, int64_t k) {
-  const bool bf16 = w.a_mode < 0;
+  const bool bf16 = p.bf16;
   l.m = n, l.n = m, l.k = k;
   l.lda = l.ldb = k, l.ldd = n;
   l.a = bf16 ? CUDA_R_16BF : lt_type(p.b.q.row.dtype), l.b = bf16 ? CUDA_R_16BF : lt_type(p.a.q.row.dtype),
@@ -98,7 +116,8 @@ int main(int argc, char **argv) {
                                {4096, 2112, 7168}, {4096, 24576, 1536}, {4096, 32768, 512}, {128, 7168, 2048}};
   std::printf(
       "cuBLASLt %zu, 32 MiB workspace each. TFLOP/s, hot, calls replayed from graphs; ratio = time of cuBLASLt's best "
-      "candidate called directly / ours, median of %d rounds of %.0f ms. The direct best keeps libfp8's terms (split-K "
+      "candidate called directly / ours, median of %d rounds of %.0f ms, buffers by turns, larger than L2. The direct "
+      "best keeps libfp8's terms (split-K "
       "parts of a 16-bit output summed in FP32); any: without them, where that is another.\n\n",
       lt::api().cublasLtGetVersion(), o.rounds, o.round_ms);
   std::printf(
@@ -113,17 +132,20 @@ int main(int argc, char **argv) {
     if (o.small && m * n * k > (int64_t{1} << 37)) continue;
     for (const Way &w : kWays) {
       if (!o.only.empty() && std::string(w.name).find(o.only) == std::string::npos) continue;
-      Problem p(heuristic, w, m, n, k);
+      const auto sets = problems(heuristic, w, m, n, k);
+      const auto at = [&](int call) -> Problem & { return *sets[static_cast<size_t>(call) % sets.size()]; };
       lt::Matmul direct;
-      set_direct(direct, w, p, m, n, k);
-      const bool bf16 = w.a_mode < 0;
-      const void *pa = bf16 ? p.xb.data() : p.b.q.row.data, *pb = bf16 ? p.xa.data() : p.a.q.row.data;
+      set_direct(direct, w, at(0), m, n, k);  // its scales are every set's
       const cublasStatus_t status = direct.plan();
       if (status) {
         std::printf("| %s | %s | refused by cuBLASLt: %s |\n", w.name, shape, lt::api().cublasLtGetStatusName(status));
         continue;
       }
-      direct.tune(timer, pa, pb, p.d.data(), p.direct_workspace.data());
+      const auto run_direct = [&](int i, int call) {
+        Problem &p = at(call);
+        return direct.run(i, p.direct_a(), p.direct_b(), p.d.data(), p.direct_workspace.data(), timer.stream);
+      };
+      direct.tune(timer, run_direct);
       const double flop = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * 1e-6;
       if (candidates) {  // number 0 is what libfp8 takes without tuning
         for (int i = 0; i < direct.found; ++i) {
@@ -135,14 +157,12 @@ int main(int argc, char **argv) {
                                               : "");
         }
       }
-      const auto run_direct = [&](int i) {
-        direct.run(i, pa, pb, p.d.data(), p.direct_workspace.data(), timer.stream);
-      };
       std::vector<std::function<void(int)>> works = {
-          [&](int) { GPU_CHECK(fp8_gemm(heuristic, &p.args, timer.stream)); },
-          [&](int) { GPU_CHECK(fp8_gemm(tuned, &p.args, timer.stream)); }, [&](int) { run_direct(direct.best); }};
+          [&](int call) { GPU_CHECK(fp8_gemm(heuristic, &at(call).args, timer.stream)); },
+          [&](int call) { GPU_CHECK(fp8_gemm(tuned, &at(call).args, timer.stream)); },
+          [&](int call) { run_direct(direct.best, call); }};
       const bool other = direct.best_any != direct.best;
-      if (other) works.push_back([&](int) { run_direct(direct.best_any); });
+      if (other) works.push_back([&](int call) { run_direct(direct.best_any, call); });
       const auto t = gpu::captured_by_turns(timer, o.rounds, o.round_ms * 1000, works);
       std::printf("| %s | %s | %.0f | %.0f | %.0f | ", w.name, shape, flop / gpu::median(t[0]),
                   flop / gpu::median(t[1]), flop / gpu::median(t[2]));
@@ -161,8 +181,6 @@ int main(int argc, char **argv) {
     lt::Matmul direct;
     set_direct(direct, w, p, 256, 256, 256);
     if (direct.plan()) continue;
-    const bool bf16 = w.a_mode < 0;
-    const void *pa = bf16 ? p.xb.data() : p.b.q.row.data, *pb = bf16 ? p.xa.data() : p.a.q.row.data;
     auto host = [&](const std::function<void()> &work) {
       std::vector<double> times;
       for (int round = 0; round < 41; ++round) {
@@ -176,7 +194,8 @@ int main(int argc, char **argv) {
       return gpu::median(times);
     };
     const double ours = host([&] { GPU_CHECK(fp8_gemm(heuristic, &p.args, timer.stream)); });
-    const double bare = host([&] { direct.run(0, pa, pb, p.d.data(), p.direct_workspace.data(), timer.stream); });
+    const double bare =
+        host([&] { direct.run(0, p.direct_a(), p.direct_b(), p.d.data(), p.direct_workspace.data(), timer.stream); });
     std::printf("| %s | %.2f | %.2f | %.2f |\n", w.name, ours, bare, ours / bare);
   }
   return 0;

@@ -41,7 +41,7 @@ int main(int argc, char **argv) {
         if (!o.only.empty() && o.only != p.name) continue;
         gpu::Layer layer(context, p.preset, rows, shape[0], shape[1], !tuned);
         const auto times =
-            gpu::by_turns(timer, std::max(3, o.rounds - 2), o.round_ms * 6000,
+            gpu::by_turns(timer, o.rounds, o.round_ms * 1000,
                           {[&](int) { step(layer, timer.stream); }, [&](int) { step(none, timer.stream); }});
         std::printf("| %lld -> %lld | %s | %.2f | %.2f | %.3f |\n", static_cast<long long>(shape[0]),
                     static_cast<long long>(shape[1]), p.name, gpu::median(times[0]) * 1e-3,

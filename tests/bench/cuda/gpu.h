@@ -165,7 +165,7 @@ struct Captured {
   Captured(Timer &t, const std::function<void(int)> &work) {
     t.time(2, work);
     us = std::max(t.time(4, work), 0.5);
-    calls = std::max(1, std::min(64, static_cast<int>(500 / us)));
+    calls = std::max(4, std::min(64, static_cast<int>(500 / us)));
     cudaGraph_t graph = nullptr;
     GPU_CHECK(cudaStreamBeginCapture(t.stream, cudaStreamCaptureModeThreadLocal));
     for (int i = 0; i < calls; ++i) work(i);
@@ -198,7 +198,7 @@ inline std::vector<std::vector<double>> by_turns(Timer &t, int rounds, double ro
   for (const auto &w : works) {
     t.time(2, w);
     const double us = t.time(4, w);
-    counts.push_back(std::max(3, std::min(2000, static_cast<int>(round_us / std::max(us, 1.0)))));
+    counts.push_back(std::max(3, std::min(20000, static_cast<int>(round_us / std::max(us, 1.0)))));
   }
   for (int r = 0; r < rounds; ++r)
     for (size_t i = 0; i < works.size(); ++i) times[i].push_back(t.time(counts[i], works[i]));
@@ -233,8 +233,8 @@ inline void print_environment(const char *what) {
 }
 
 struct Options {
-  double round_ms = 20;
-  int rounds = 7;
+  double round_ms = 100;  // with the rounds, two seconds of each thing
+  int rounds = 20;
   bool small = false;
   std::string only;
 };

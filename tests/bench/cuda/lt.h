@@ -151,12 +151,12 @@ struct Matmul {  // D (n x m column-major) (+)= op(A) op(B); A is our weight sid
     return api().cublasLtMatmul(api().handle, desc, &alpha, pa, la, pb, lb, &beta, pd, ld, pd, ld,
                                 &results[static_cast<size_t>(i)].algo, workspace, kWorkspace, stream);
   }
-  // All candidates once, then those within 8 % of the shortest by turns.
-  void tune(gpu::Timer &t, const void *pa, const void *pb, void *pd, void *workspace) {
+  // All candidates once, then those within 8 % of the shortest by turns. `go(i, call)` runs candidate i.
+  void tune(gpu::Timer &t, const std::function<cublasStatus_t(int, int)> &go) {
     us.assign(results.size(), 0);
     const auto timed = [&](int i, double length) {
-      if (run(i, pa, pb, pd, workspace, t.stream)) return 0.0;
-      const gpu::Captured c(t, [&](int) { run(i, pa, pb, pd, workspace, t.stream); });
+      if (go(i, 0)) return 0.0;
+      const gpu::Captured c(t, [&](int call) { go(i, call); });
       return c.time(t, length);
     };
     timed(0, 10000);

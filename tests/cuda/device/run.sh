@@ -35,10 +35,11 @@ for part in "$@"; do
       done
       ;;
     speed)
-      step bench_quantize 240 "$build/bench/bench_cuda_quantize"
-      step bench_gemm 400 "$build/bench/bench_cuda_gemm"
-      step bench_linear 300 "$build/bench/bench_cuda_linear"
       step bench_enqueue 120 "$build/bench/bench_cuda_enqueue"
+      step bench_quantize 400 "$build/bench/bench_cuda_quantize"
+      step bench_linear 300 "$build/bench/bench_cuda_linear"
+      step bench_param 120 "$build/bench/bench_cuda_param"
+      step bench_gemm 1200 "$build/bench/bench_cuda_gemm"
       ;;
     sanitize)
       for tool in memcheck racecheck initcheck synccheck; do
