@@ -315,6 +315,8 @@ fp8_status local_status(void *user) {
   });
 }
 
+constexpr int64_t kEndless = int64_t{1} << 40;  // ms, 34 years: more nanoseconds from now may not fit a clock
+
 // For a watching thread too: until this rank is in no call, or the timeout has passed and the group is aborted.
 fp8_status local_wait(void *user, fp8_stream stream, int64_t timeout_ms) {
   Rank &self = *static_cast<Rank *>(user);
@@ -324,7 +326,7 @@ fp8_status local_wait(void *user, fp8_stream stream, int64_t timeout_ms) {
     {
       Lock lock(g.mutex);
       const auto done = [&] { return !g.inside[self.rank] || !g.fault.empty(); };
-      if (timeout_ms < 0) {
+      if (timeout_ms < 0 || timeout_ms > kEndless) {
         g.changed.wait(lock, done);
       } else if (!g.changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), done)) {
         std::string missing;

@@ -197,6 +197,35 @@ static void dead_rank(void **state) {
   fp8_context_destroy(l.c);
 }
 
+static void *leave_soon(void *comm) {
+  usleep(100000);
+  fp8_comm_destroy((fp8_comm *)comm);
+  return NULL;
+}
+
+static void endless_wait(void **state) { /* a timeout beyond any clock */
+  static const int64_t kTimeouts[] = {INT64_MAX, INT64_MAX / 1000000 + 1};
+  size_t i;
+  (void)state;
+  for (i = 0; i < sizeof kTimeouts / sizeof *kTimeouts; ++i) {
+    fp8_comm *comms[2];
+    pthread_t threads[2];
+    lone l;
+    memset(&l, 0, sizeof l);
+    l.c = ranks_context(1);
+    MUST(fp8_comm_create_local(2, comms));
+    l.comm = comms[0];
+    CHECK(!pthread_create(&threads[0], NULL, lone_main, &l));
+    usleep(50000);
+    CHECK(!pthread_create(&threads[1], NULL, leave_soon, comms[1]));
+    MUST_FAIL(fp8_comm_wait(comms[0], NULL, kTimeouts[i]), FP8_ERR_COMM, "rank 1 has left");
+    pthread_join(threads[0], NULL);
+    pthread_join(threads[1], NULL);
+    fp8_comm_destroy(comms[0]);
+    fp8_context_destroy(l.c);
+  }
+}
+
 static void stalled_rank(void **state) {
   fp8_comm *comms[3];
   pthread_t thread;
@@ -425,11 +454,11 @@ static void no_handle_on_failure(void **state) {
 RANKS_MAIN(cmocka_unit_test(reductions), cmocka_unit_test(comparisons), cmocka_unit_test(param_lists))
 #else
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(reductions),   cmocka_unit_test(comparisons),
-                                     cmocka_unit_test(param_lists),  cmocka_unit_test(misfits),
-                                     cmocka_unit_test(one_refused),  cmocka_unit_test(dead_rank),
-                                     cmocka_unit_test(stalled_rank), cmocka_unit_test(one_of_each),
-                                     cmocka_unit_test(refusals),     cmocka_unit_test(no_handle_on_failure)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(reductions),   cmocka_unit_test(comparisons),         cmocka_unit_test(param_lists),
+      cmocka_unit_test(misfits),      cmocka_unit_test(one_refused),         cmocka_unit_test(dead_rank),
+      cmocka_unit_test(stalled_rank), cmocka_unit_test(endless_wait),        cmocka_unit_test(one_of_each),
+      cmocka_unit_test(refusals),     cmocka_unit_test(no_handle_on_failure)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #endif
