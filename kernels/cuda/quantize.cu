@@ -165,8 +165,8 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
         if (!ran(launch_small_tiles(a, false, stream))) return e;
         break;
       }
-      const int blocks = one && way.clusters ? cluster_blocks(tiles, way.captured) : 0;
-      if (blocks && (!a.most || blocks <= a.most)) {
+      // a cluster begins where one processing cluster has room for all of it: max_sms leaves room anywhere
+      if (one && !a.most && way.clusters && cluster_blocks(tiles, way.captured)) {
         if (!ran(launch_cluster_tiles(a, stream))) return e;
         break;
       }
