@@ -4,6 +4,7 @@
 // reach each other over NVLink go through windows instead (peers.h).
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <thread>
@@ -23,6 +24,7 @@ struct State {
   int rank, size, device;
   bool owned;
   std::unique_ptr<Peers> peers;
+  std::mutex mutex;               // comm, which wait() gives up while others ask for its status
   int groups = 0;                 // open ones
   cudaStream_t stream = nullptr;  // of what peers have yet to launch
 };
@@ -47,10 +49,10 @@ int32_t answer_cuda(const State &s, cudaError_t e, const char *what) {
 
 class OnDevice {  // the communicator's device for the length of a call
  public:
-  explicit OnDevice(int device) {
+  explicit OnDevice(int device, bool back = true) {
     cudaGetDevice(&before_);
     if (before_ != device) cudaSetDevice(device);
-    changed_ = before_ != device;
+    changed_ = back && before_ != device;
   }
   ~OnDevice() {
     if (changed_) cudaSetDevice(before_);
@@ -59,6 +61,22 @@ class OnDevice {  // the communicator's device for the length of a call
  private:
   int before_ = 0;
   bool changed_ = false;
+};
+
+// For work that may have a thread of its own. That thread's device is not given back: it never chose one, and
+// cudaSetDevice makes a context on device 0. Nor does the work break a capture that another thread has meanwhile begun.
+class Beside {
+ public:
+  Beside(int device, std::thread::id caller) : device_(device, std::this_thread::get_id() == caller) {
+    cudaThreadExchangeStreamCaptureMode(&mode_);
+  }
+  ~Beside() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  Beside(const Beside &) = delete;
+  Beside &operator=(const Beside &) = delete;
+
+ private:
+  OnDevice device_;
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
 State &state(void *user) { return *static_cast<State *>(user); }
@@ -150,8 +168,9 @@ fp8_status all_to_all(void *user, const void *src, const int64_t *src_bytes, con
 
 fp8_status group_begin(void *user) {
   State &s = state(user);
-  ++s.groups;
-  return answer(s, s.api->group_start(), "group_begin");
+  const int32_t answered = answer(s, s.api->group_start(), "group_begin");
+  if (answered == FP8_OK) ++s.groups;
+  return answered;
 }
 
 fp8_status group_end(void *user) {
@@ -169,6 +188,7 @@ fp8_status group_end(void *user) {
 
 fp8_status status(void *user) {
   State &s = state(user);
+  std::lock_guard<std::mutex> lock(s.mutex);
   if (gone(s)) return FP8_ERR_COMM;
   int fault = kSuccess;
   const int result = s.api->async_error(s.comm, &fault);
@@ -184,11 +204,14 @@ constexpr std::chrono::milliseconds kPatience{1500};
 void abort_owned(State &s) {
   if (s.peers) s.peers->stop(true);
   if (!s.comm) return;
-  const auto work = [api = s.api, comm = s.comm, device = s.device] {
-    cudaSetDevice(device);
+  const auto work = [api = s.api, comm = s.comm, device = s.device, caller = std::this_thread::get_id()] {
+    Beside there(device, caller);
     api->abort(comm);
   };
-  s.comm = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(s.mutex);
+    s.comm = nullptr;
+  }
   if (!aside(work, kPatience)) s.host->verbose("nccl: the abort waits for other work on its GPU, and goes on alone");
 }
 
@@ -244,8 +267,8 @@ int32_t gather_host(void *user, const void *src, void *dst, int64_t bytes) {
 
 void release(void *user) {
   State *s = static_cast<State *>(user);
-  const auto work = [s] {
-    OnDevice device(s->device);
+  const auto work = [s, caller = std::this_thread::get_id()] {
+    Beside there(s->device, caller);
     if (s->peers) s->peers->stop(false);
     if (s->owned && s->comm) s->api->abort(s->comm);
     delete s;
@@ -280,7 +303,7 @@ int32_t connect(State &s) {
 }
 
 int32_t fill(const ops::HostApi *host, const Api *api, Comm comm, bool owned, ops::CommTable *table) {
-  State *s = new (std::nothrow) State{api, host, comm, 0, 0, 0, owned, nullptr};
+  State *s = new (std::nothrow) State{api, host, comm, 0, 0, 0, owned, nullptr, {}};
   if (!s) return refuse(host, FP8_ERR_NO_MEMORY, 0, "the host is out of memory");
   int result = api->rank(comm, &s->rank);
   if (result == kSuccess) result = api->count(comm, &s->size);
