@@ -55,8 +55,7 @@ static void parse_faults(Options *o, const char *value) {
   }
 }
 
-/* A text is checked here; one of a baseline would have nothing to be compared with. */
-static void add_text(Options *o, const char *text) {
+static fp8_recipe_config config_of(const char *text) {
   fp8_recipe *recipe;
   fp8_recipe_config config;
   fp8_error error;
@@ -68,10 +67,30 @@ static void add_text(Options *o, const char *text) {
   FP8_INIT(&config);
   CHECK(fp8_recipe_query(recipe, &config));
   fp8_recipe_destroy(recipe);
+  return config;
+}
+
+/* A text is checked here; one of a baseline would have nothing to be compared with. */
+static void add_text(Options *o, const char *text) {
+  fp8_recipe_config config = config_of(text);
   if (config.preset == FP8_PRESET_NONE) option_bad("--recipe", text, "the baseline cannot be changed");
+  if (config.weight_dtype == FP8_DTYPE_F16) option_bad("--recipe", text, "x and dy are BF16 here, w cannot be f16");
   if (o->text_count == MOST_TEXTS || strlen(text) >= sizeof o->texts[0])
     option_bad("--recipe", text, "at most %d texts of less than %zu bytes are taken", MOST_TEXTS, sizeof o->texts[0]);
   snprintf(o->texts[o->text_count++], sizeof o->texts[0], "%s", text);
+}
+
+/* Two texts of one recipe would be two runs of the same numbers; NULL = this one is the first. */
+static const char *said_before(const Options *o, int text) {
+  fp8_recipe_config config = config_of(o->texts[text]);
+  for (int i = 0; i < PRESET_COUNT + text; ++i) {
+    const char *other = i < PRESET_COUNT ? presets[i].name : o->texts[i - PRESET_COUNT];
+    if (i < PRESET_COUNT && !o->chosen[i]) continue;
+    fp8_recipe_config c = config_of(other);
+    c.preset = config.preset; /* where the fields come from does not matter */
+    if (!memcmp(&c, &config, sizeof c)) return other;
+  }
+  return NULL;
 }
 
 /* Names go to presets_parse(), items with a ; are texts. */
@@ -88,6 +107,10 @@ static void parse_recipes(Options *o, const char *list) {
       snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? "," : "", item);
   }
   presets_parse(names, o->chosen);
+  for (int i = 0; i < o->text_count; ++i) {
+    const char *other = said_before(o, i);
+    if (other) option_bad("--recipe", o->texts[i], "this recipe is in the list already, as %s", other);
+  }
 }
 
 int options_set(Options *o, const char *name, const char *value) {

@@ -46,6 +46,17 @@ refused "gpt: --checkpoint file: cannot write there" gpt --checkpoint file --ste
 refused "gpt: --only mx-1: --checkpoint is needed" gpt --only mx-1
 refused "gpt: --until: --checkpoint is needed" gpt --until 5
 refused "gpt: --recipe tensor;fat=none: fp8_recipe_from_string: text has unknown field" gpt --recipe "mx,tensor;fat=none"
+refused "gpt: --recipe row;w=f16/unquantized;coverage=wgrad: fp8_recipe_from_string: fprop is outside the coverage" \
+  gpt --recipe "row;w=f16/unquantized;coverage=wgrad"
+plain=f16/unquantized
+refused "x and dy are BF16 here, w cannot be f16" gpt --recipe "row;x=$plain;w=$plain;dy=$plain;coverage=none"
+refused "gpt: --recipe tensor;fast=none: this recipe is in the list already, as tensor;fast=none" \
+  gpt --recipe "tensor;fast=none,mx,tensor;fast=none"
+refused "gpt: --recipe current;format=hybrid;fast=none: this recipe is in the list already, as tensor;fast=none" \
+  gpt --recipe "tensor;fast=none,current;format=hybrid;fast=none"
+refused "gpt: --recipe tensor;format=hybrid: this recipe is in the list already, as tensor" \
+  gpt --recipe "tensor;format=hybrid,tensorwise"
+refused "gpt: --recipe mx;w=e4m3/32x32: this recipe is in the list already, as mx_w2d" gpt --recipe "mx;w=e4m3/32x32,all"
 refused "gpt: --recipe bf16;fast=none: the baseline cannot be changed" gpt --recipe "bf16;fast=none"
 refused "gpt_zero1: --recipe tensor;fast=none: names of presets are needed here" gpt_zero1 --recipe "tensor;fast=none"
 refused "gpt: --tune maybe: yes or no is needed" gpt --tune maybe
