@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 typedef struct Progress {
-  char label[96];
+  char label[256];
   int64_t total;
   double total_seconds, seconds; /* expected of everything; expected of what is done before this run */
   double began;                  /* when everything started */

@@ -15,8 +15,9 @@ void table_cell(Table *table, const char *format, ...) {
   REQUIRE(table->cells < TABLE_CELLS, "the table is full");
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(table->text[table->cells++], TABLE_TEXT, format, arguments);
+  int length = vsnprintf(table->text[table->cells++], TABLE_TEXT, format, arguments);
   va_end(arguments);
+  REQUIRE(length >= 0 && length < TABLE_TEXT, "a cell of %d bytes, at most %d fit", length, TABLE_TEXT - 1);
 }
 
 static int width(const char *text) { /* characters, not bytes, of UTF-8 */

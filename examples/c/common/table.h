@@ -4,7 +4,7 @@
 #define EXAMPLE_TABLE_H
 #include <stdio.h>
 
-enum { TABLE_CELLS = 1024, TABLE_TEXT = 48 };
+enum { TABLE_CELLS = 1024, TABLE_TEXT = 256 };
 
 typedef struct Table {
   int columns, cells;
@@ -12,6 +12,6 @@ typedef struct Table {
 } Table;
 
 void table_begin(Table *table, int columns);
-void table_cell(Table *table, const char *format, ...); /* row by row, the head first */
+void table_cell(Table *table, const char *format, ...); /* row by row, the head first; no text is cut */
 void table_print(const Table *table, FILE *file);
 #endif

@@ -26,7 +26,7 @@ static void add(Runs *runs, int32_t preset, enum Fault fault, int outliers, uint
 }
 
 static void add_text(Runs *runs, const char *text, int slot, uint64_t seed) {
-  static char titles[MOST_TEXTS][96];
+  static char titles[MOST_TEXTS][RECIPE_TEXT + 8]; /* a preset's title, and the text's fields */
   fp8_recipe *recipe;
   fp8_recipe_config config;
   CHECK(fp8_recipe_from_string(text, &recipe));
@@ -63,7 +63,7 @@ static void list_runs(const Options *o, Runs *runs) {
 }
 
 static int is_listed(const char *list, const Run *run) {
-  char name[96];
+  char name[RECIPE_TEXT + 24];
   size_t length = (size_t)snprintf(name, sizeof name, "%s-%llu", run->name, (unsigned long long)run->seed);
   for (const char *at = list; *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ','))
     if (strcspn(at, ",") == length && !strncmp(at, name, length)) return 1;

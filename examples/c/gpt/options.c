@@ -75,8 +75,7 @@ static void add_text(Options *o, const char *text) {
   fp8_recipe_config config = config_of(text);
   if (config.preset == FP8_PRESET_NONE) option_bad("--recipe", text, "the baseline cannot be changed");
   if (config.weight_dtype == FP8_DTYPE_F16) option_bad("--recipe", text, "x and dy are BF16 here, w cannot be f16");
-  if (o->text_count == MOST_TEXTS || strlen(text) >= sizeof o->texts[0])
-    option_bad("--recipe", text, "at most %d texts of less than %zu bytes are taken", MOST_TEXTS, sizeof o->texts[0]);
+  if (o->text_count == MOST_TEXTS) option_bad("--recipe", text, "at most %d texts are taken", MOST_TEXTS);
   snprintf(o->texts[o->text_count++], sizeof o->texts[0], "%s", text);
 }
 
@@ -95,10 +94,11 @@ static const char *said_before(const Options *o, int text) {
 
 /* Names go to presets_parse(), items with a ; are texts. */
 static void parse_recipes(Options *o, const char *list) {
-  char names[512] = "", item[256];
+  char names[512] = "", item[RECIPE_TEXT];
   o->text_count = 0;
   for (const char *at = list; *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
-    snprintf(item, sizeof item, "%.*s", (int)strcspn(at, ","), at);
+    if (snprintf(item, sizeof item, "%.*s", (int)strcspn(at, ","), at) >= RECIPE_TEXT)
+      option_bad("--recipe", at, "a recipe of less than %d bytes is needed", RECIPE_TEXT);
     if (strchr(item, ';'))
       add_text(o, item);
     else if (strlen(names) + strlen(item) + 2 > sizeof names)

@@ -7,8 +7,8 @@
 #include "../common/recipes.h"
 #include "kernels.h"
 
-enum { LEAST_STEPS = 10 }; /* of a run, however short --minutes is */
-enum { MOST_TEXTS = 8 };
+enum { LEAST_STEPS = 10 };                  /* of a run, however short --minutes is */
+enum { MOST_TEXTS = 8, RECIPE_TEXT = 192 }; /* each is a part of a file's name, which 255 bytes bound */
 
 typedef struct Options {
   Place place;
@@ -18,9 +18,9 @@ typedef struct Options {
   double minutes;
   float rate;
   uint64_t seed;
-  int seeds;                  /* 0 = the demo: two seeds of the baseline, one of each recipe */
-  int chosen[PRESET_COUNT];   /* beside the baseline */
-  char texts[MOST_TEXTS][64]; /* recipes that are more than a preset, beside it too */
+  int seeds;                           /* 0 = the demo: two seeds of the baseline, one of each recipe */
+  int chosen[PRESET_COUNT];            /* beside the baseline */
+  char texts[MOST_TEXTS][RECIPE_TEXT]; /* recipes that are more than a preset, beside it too */
   int text_count;
   int threads;         /* 0 = all */
   int tune;            /* GEMMs are chosen by timing */

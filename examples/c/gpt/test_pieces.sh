@@ -49,9 +49,19 @@ cmp whole/curves.csv shared-out/curves.csv
 [ "$(cut -d, -f1 shared-out/runs.csv | tr '\n' ' ')" = "run none tensor tensor;fast=none none " ] || { cat shared-out/runs.csv; exit 1; }
 if "$gpt" "${options[@]}" --only none-3 >log 2>&1; then exit 1; fi
 grep -q "which are none-1 tensor-1 tensor;fast=none-1 none-2" log
-"$gpt" "$@" --steps 10 --recipe "block;w=bf16/unquantized;coverage=wgrad" --checkpoint slash --out slash-out >log 2>&1
-ls slash | grep -q unquantized || { cat log; exit 1; }
 if "$gpt" "${options[@]}" --only "" >log 2>&1; then echo "no runs were named"; exit 1; fi
+grep -q -- "gpt: --only : names of runs are needed, which are none-1 " log || { cat log; exit 1; }
+# a recipe's text names a file of the folder and a row of each table, however long it is, slashes included
+long="block;w=bf16/unquantized;coverage=wgrad;scale=fp32;amax_floor=0x1.8p-30;master=direct"
+title="BLOCK ${long#block;}" kept="deep/slash/${long//\//_}-1.result"
+title=${title//;/ }
+for again in no yes; do
+  "$gpt" "$@" --steps 10 --recipe "$long" --checkpoint deep/slash --out slash-out >log 2>&1 || { cat log; exit 1; }
+  [ -e "$kept" ] || { find deep; echo "$kept is not there"; exit 1; }
+  [ "$(grep -cF "| $title |" slash-out/table.md)" = 3 ] || { cat slash-out/table.md; echo "a table cuts $title"; exit 1; }
+  grep -qF "$long,1,10," slash-out/runs.csv || { cat slash-out/runs.csv; exit 1; }
+  if [ $again = no ]; then grep -qF "$title seed 1 " log; else ! grep "step 1" log; fi || { cat log; exit 1; }
+done
 # one process at a time trains a run: the second is refused before it trains, with the file's name, and disturbs nobody
 options=("$@" --steps 3000 --recipe none --checkpoint held --checkpoint-every 1 --out held-out)
 "$gpt" "${options[@]}" --only none-1 >log 2>&1 &

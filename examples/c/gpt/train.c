@@ -138,7 +138,7 @@ int train(Session *session, const Run *run, int64_t steps, double expected_secon
   int64_t counted = (steps - tail + MOST_COUNTED - 1) / MOST_COUNTED; /* of this many steps, one */
   double tokens = (double)(shape_rows(&o->shape) * o->micro_batches);
   Piece piece = {0.0, 0.0};
-  char label[64], detail[96];
+  char label[sizeof session->progress.label], detail[96];
   Model model;
   memset(result, 0, sizeof *result);
   result->run = *run;
