@@ -9,6 +9,13 @@ typedef struct Place {
   int32_t device;
 } Place;
 
+/* The place's table of kernels, whose type is the example's own; CUDA's is there where it is built. */
+#ifdef EXAMPLE_CUDA
+#define PLACE_KERNELS(place, cpu, cuda) ((place)->backend == FP8_BACKEND_CUDA ? (cuda) : (cpu))
+#else
+#define PLACE_KERNELS(place, cpu, cuda) (cpu) /* place_open() refuses the other */
+#endif
+
 int place_parse(const char *text, Place *place); /* cpu, cuda or cuda:N; 0 = none of these */
 int place_built(const Place *place);             /* 0 = the program was built without CUDA */
 /* Makes the device current and gives a stream of its own; on the CPU NULL. The context comes first: it says why a

@@ -8,14 +8,6 @@
 
 enum { MOST_COUNTED = 32 }; /* steps with statistics, which cost time */
 
-static const Kernels *kernels_of(const Place *place) {
-#ifdef EXAMPLE_CUDA
-  if (place->backend == FP8_BACKEND_CUDA) return &kernels_cuda;
-#endif
-  (void)place; /* place_open() refuses what is not built */
-  return &kernels_cpu;
-}
-
 void session_open(Session *session, const Options *options) {
   memset(session, 0, sizeof *session);
   session->options = *options;
@@ -27,7 +19,7 @@ void session_open(Session *session, const Options *options) {
   config.flags = options->tune ? FP8_CONTEXT_TUNE : 0;
   CHECK(fp8_context_create(&config, &session->context));
   session->stream = place_open(&options->place);
-  session->kernels = kernels_of(&options->place);
+  session->kernels = PLACE_KERNELS(&options->place, &kernels_cpu, &kernels_cuda);
   session->pool = pool_create(options->threads);
   text_load(&session->text, options->data, options->shape.seq);
 }

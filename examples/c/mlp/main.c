@@ -86,14 +86,6 @@ static void shuffle(int64_t *order, int64_t count, uint64_t seed, int64_t pass) 
   }
 }
 
-static const Kernels *kernels_of(const Place *place) {
-#ifdef EXAMPLE_CUDA
-  if (place->backend == FP8_BACKEND_CUDA) return &kernels_cuda;
-#endif
-  (void)place; /* place_open() refuses what is not built */
-  return &kernels_cpu;
-}
-
 static double run(const fp8_context *context, fp8_stream stream, const Options *o, int32_t preset, enum Fault fault,
                   uint64_t seed, const char *title, const Images *train, const Images *test, Progress *progress,
                   double *rate) {
@@ -101,7 +93,8 @@ static double run(const fp8_context *context, fp8_stream stream, const Options *
   char label[96], detail[64];
   int64_t per_pass = train->count / ROWS, *order = malloc((size_t)train->count * sizeof *order);
   REQUIRE(order, "out of memory");
-  network_create(&net, context, stream, kernels_of(&o->place), preset, fault, ROWS, seed);
+  const Kernels *kernels = PLACE_KERNELS(&o->place, &kernels_cpu, &kernels_cuda);
+  network_create(&net, context, stream, kernels, preset, fault, ROWS, seed);
   snprintf(label, sizeof label, "%-22s seed %llu", title, (unsigned long long)seed);
   progress_begin(progress, label, o->steps, 1.0);
   double start = seconds_now(), smooth = 0.0;
