@@ -89,7 +89,7 @@ static void keep_listed(const char *list, Runs *runs) {
 
 /* Measures one run of each kind; seconds[i] is then what a step of run i takes, and forwards[i] a validation batch. */
 static void measure(Session *session, const Run *runs, int count, double *seconds, double *forwards) {
-  fprintf(stderr, "measuring");
+  int measured = 0;
   for (int i = 0; i < count; ++i) {
     int same = 0;
     if (piece_finished(session, &runs[i])) continue;
@@ -99,10 +99,11 @@ static void measure(Session *session, const Run *runs, int count, double *second
       forwards[i] = forwards[same];
       continue;
     }
+    if (!measured++) fprintf(stderr, "measuring");
     train_measure(session, &runs[i], &seconds[i], &forwards[i]);
     fprintf(stderr, "  %s %.2f s", runs[i].title, seconds[i]);
   }
-  fprintf(stderr, " a step\n");
+  if (measured) fprintf(stderr, " a step\n");
 }
 
 static void describe(const Session *session, int64_t steps, int runs) {
