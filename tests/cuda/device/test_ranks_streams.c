@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* On several GPUs, over NCCL: collectives of two communicators on two streams at once, begun in another order by every
- * rank, while kernels of a third stream hold the device; one communicator's on streams by turns; all-gathers whose last
- * rank does not come, or is killed while they wait for it. PROGRAM RANKS process|thread */
+ * rank, while kernels of a third stream hold the device; one communicator's on streams by turns; quantizers beside
+ * collectives whose last rank is late; all-gathers whose last rank does not come, or is killed while they wait for it.
+ * PROGRAM RANKS process|thread */
 #include "../../capi/routed.h"
 
 enum { kRows = 512, kCols = 4096, kRounds = 24 };
@@ -101,6 +102,89 @@ static void streams(void **state) {
   fp8_context_destroy(c);
 }
 
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Quantizers on a stream of their own while a collective of this rank waits for a last rank that is late: a kernel that
+ * begins only where others have left much room would hold everything up, with two communicators even for good. */
+static const struct {
+  int preset, rows, cols;
+} kBeside[] = {{FP8_PRESET_TENSOR, 256, 512},
+               {FP8_PRESET_TENSOR, 512, 512},
+               {FP8_PRESET_TENSOR, 1024, 1024},
+               {FP8_PRESET_TENSOR, 4096, 4096},
+               {FP8_PRESET_ROW, 1024, 1024}};
+enum { kBesides = sizeof kBeside / sizeof *kBeside, kMaxima = 4 << 20 };
+static int g_held;
+
+static void launch_late(rank_call *self, gather *g, fp8_tensor *maxima) {
+  if (maxima)
+    MUST(fp8_all_reduce_max(self->c, g->comm, maxima, g->stream));
+  else
+    launch_gather(self, g, g->stream);
+}
+
+static void beside_body(rank_call *self) {
+  fp8_recipe *r = preset_recipe(FP8_PRESET_BLOCK, 0, 0);
+  gather g = open_gather(self, r, self->comm, 4);
+  fp8_buffer x = dev_new(self->c, NULL, (int64_t)4096 * 4096 * 2), memory = dev_new(self->c, NULL, 4 * kMaxima);
+  fp8_tensor all = tensor_2d(memory.data, FP8_DTYPE_F32, 1, kMaxima), *way[2];
+  fp8_stream others;
+  int w, i;
+  way[0] = NULL, way[1] = &all;
+  MUST(fp8_buffer_zero(self->c, x.data, (uint64_t)4096 * 4096 * 2, NULL));
+  MUST(fp8_buffer_zero(self->c, memory.data, 4 * kMaxima, NULL));
+  MUST(fp8_stream_sync(self->c, NULL));
+  MUST(fp8_stream_create(self->c, &others));
+  for (w = 0; w < 2; ++w)
+    for (i = 0; i < kBesides; ++i) {
+      fp8_recipe *of = preset_recipe(kBeside[i].preset, 0, 0);
+      sided to = make_rows(self->c, of, kBeside[i].rows, kBeside[i].cols);
+      quantize_rows(self->c, of, x.data, &to, others);
+      launch_late(self, &g, way[w]);
+      MUST(fp8_comm_wait(g.comm, g.stream, 20000));
+      if (self->rank == self->size - 1) {
+        usleep(400000);
+        launch_late(self, &g, way[w]);
+      } else {
+        double took;
+        launch_late(self, &g, way[w]);
+        usleep(50000);
+        took = seconds();
+        quantize_rows(self->c, of, x.data, &to, others);
+        took = seconds() - took;
+        if (self->rank == 0 || took > 0.2)
+          printf("rank %d: %s of %d x %d beside %s that waits: %.4f s%s\n", self->rank,
+                 kBeside[i].preset == FP8_PRESET_ROW ? "ROW" : "TENSOR", kBeside[i].rows, kBeside[i].cols,
+                 w ? "NCCL" : "a gather", took, took > 0.2 ? ", held up" : "");
+        __atomic_fetch_add(&g_held, took > 0.2, __ATOMIC_RELAXED);
+      }
+      MUST(fp8_comm_wait(g.comm, g.stream, 20000));
+      dev_free(self->c, &to.memory);
+      fp8_recipe_destroy(of);
+    }
+  fp8_stream_destroy(self->c, others);
+  dev_free(self->c, &x);
+  dev_free(self->c, &memory);
+  close_gather(self, &g);
+  fp8_recipe_destroy(r);
+}
+
+static void beside_late(void **state) {
+  fp8_context *c = ranks_context(1);
+  (void)state;
+  run_ranks(c, g_nccl.size, beside_body, NULL);
+  fp8_context_destroy(c);
+}
+
+static void nothing_held_up(void **state) { /* last: what it would leave undone */
+  (void)state;
+  assert_int_equal(g_held, 0);
+}
+
 static void alone_body(rank_call *self) { /* the last rank does not come */
   const int killed = self->arg != NULL;
   fp8_recipe *r = preset_recipe(FP8_PRESET_BLOCK, 0, 0);
@@ -146,4 +230,5 @@ static void killed_gather(void **state) {
   fp8_context_destroy(c);
 }
 
-RANKS_MAIN(cmocka_unit_test(streams), cmocka_unit_test(stalled_gather), cmocka_unit_test(killed_gather))
+RANKS_MAIN(cmocka_unit_test(streams), cmocka_unit_test(beside_late), cmocka_unit_test(stalled_gather),
+           cmocka_unit_test(killed_gather), cmocka_unit_test(nothing_held_up))
