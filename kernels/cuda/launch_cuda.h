@@ -30,15 +30,9 @@ struct QuantizeLayout {
   int64_t bytes = 0;
   int32_t parts = 0;
 };
-struct QuantizeWay {      // for the host's time where launches cost it, for the GPU's where a graph repeats them
-  bool clusters = false;  // they run
-  bool captured = false;
-};
-QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms, bool captured = false);  // pure; same bytes
+QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms);  // pure
 
-cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t stream, int32_t *launches,
-                            const QuantizeWay &way = {});
-bool clusters_run();  // on the current device
+cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t stream, int32_t *launches);
 cudaError_t launch_dequantize(const ops::Dequantize &q, cudaStream_t stream);
 int64_t measure_bytes(int64_t rows, int64_t cols);  // pure
 cudaError_t launch_measure(const ops::Measure &m, void *workspace, cudaStream_t stream);

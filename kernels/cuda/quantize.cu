@@ -70,7 +70,7 @@ int64_t amax_blocks(int64_t tiles, int32_t sms, int32_t most) {
 
 }  // namespace
 
-QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms, bool captured) {
+QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms) {
   QuantizeLayout l;
   const Shape n = shape_of(q);
   auto take = [&](int64_t bytes) {
@@ -87,7 +87,7 @@ QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms, bool capture
   if (kind == num::kRow) {  // adjacent: zeroed at once
     const AmaxUnits most = amax_units(n.rows, n.cols, amax_blocks(tiles, sms, 0)),
                     now = amax_units(n.rows, n.cols, amax_blocks(tiles, sms, most_blocks(q, sms)));
-    l.split = !captured && !q.amax_only && n.rows && n.cols && tiles <= kSplitTiles && most.bands <= kSplitParts &&
+    l.split = !q.amax_only && n.rows && n.cols && tiles <= kSplitTiles && most.bands <= kSplitParts &&
               most.strips <= kSplitParts;
     if (l.split) l.row_parts = now.bands, l.col_parts = now.strips;
     const int64_t rows = std::max<int64_t>(n.rows, 1), cols = std::max<int64_t>(n.cols, 1);
@@ -103,15 +103,14 @@ QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms, bool capture
   return l;
 }
 
-cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t stream, int32_t *launches,
-                            const QuantizeWay &way) {
+cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t stream, int32_t *launches) {
   const Shape n = shape_of(q);
   const int kind = kind_of(q);
   *launches = 0;
   if (!kind && !q.dbias.data) return cudaSuccess;
   // from codes with one scale for both sides the other side is an exact transpose, not a quantization
   if (q.source.scaling && num::symmetric(q.source.scaling)) return cudaErrorInvalidValue;
-  const QuantizeLayout l = quantize_layout(q, sms, way.captured);
+  const QuantizeLayout l = quantize_layout(q, sms);
   char *workspace =
       reinterpret_cast<char *>(round_up(static_cast<int64_t>(reinterpret_cast<uintptr_t>(q.workspace)), 256));
   const bool has_row = quantized(q.row), has_col = quantized(q.col);
@@ -163,11 +162,6 @@ cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t st
     case num::kTensor: {
       if (small) {
         if (!ran(launch_small_tiles(a, false, stream))) return e;
-        break;
-      }
-      // a cluster begins where one processing cluster has room for all of it: max_sms leaves room anywhere
-      if (one && !a.most && way.clusters && cluster_blocks(tiles, way.captured)) {
-        if (!ran(launch_cluster_tiles(a, stream))) return e;
         break;
       }
       a.any_given = given;

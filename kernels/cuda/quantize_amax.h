@@ -19,8 +19,8 @@ struct AmaxUnits {
 AmaxUnits amax_units(int64_t rows, int64_t cols, int64_t blocks);  // pure
 constexpr int kAmaxThreads = 256, kAmaxBlocks = 4;                 // of a multiprocessor
 // ROW in two passes, no zeroing before: of so many tiles at most, partial maxima of a line that the second reads. A
-// launch less, but on an H200, both sides, us on the GPU split and zeroed: 16 tiles 5.5 and 4.8, 64 6.2 and 5.2,
-// 128 7.2 and 6.0. Not in a graph, where launches are free.
+// launch less, which the host takes 4 us for, but on an H200, both sides, us on the GPU split and zeroed: 16 tiles 5.5
+// and 4.8, 64 6.2 and 5.2, 128 7.2 and 6.0.
 constexpr int64_t kSplitTiles = 64, kSplitParts = 32;
 // `bytes` from an address aligned to 16, rounded up to 16: a kernel, since nothing overlaps with a memset.
 cudaError_t launch_zero(void *data, int64_t bytes, int32_t most, cudaStream_t stream);
@@ -33,12 +33,6 @@ constexpr int64_t kSmallTiles = 8, kSmallGrid = 128;
 bool small_fits(int64_t down, int64_t across, bool by_row, bool has_row, bool has_col);  // pure
 cudaError_t launch_small_tiles(const TileArgs &a, bool by_row, cudaStream_t stream);
 cudaError_t load_small_tiles();
-// TENSOR in one launch of one cluster, a block's tiles in its registers between the amax and the cast. On an H200, both
-// sides, us on the GPU of it and of two launches: 12 tiles 2.8 and 3.6, 16 3.0 and 3.6, 32 4.4 and 3.8, 64 7.0 and 4.2.
-// A launch takes the host 4, so in a graph one tile a block, else four.
-constexpr int kClusterBlocks = 16, kClusterTiles = 4, kClusterTilesCaptured = 1;  // at most
-int cluster_blocks(int64_t tiles, bool captured);                                 // pure; 0 = too many tiles
-cudaError_t launch_cluster_tiles(const TileArgs &a, cudaStream_t stream);
 
 cudaError_t launch_lean_tiles(const TileArgs &a, int kind, unsigned grid, cudaStream_t stream);
 cudaError_t launch_lean_stats(const TileArgs &a, int kind, unsigned grid, cudaStream_t stream);

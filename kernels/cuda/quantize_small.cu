@@ -162,79 +162,7 @@ __global__ void __launch_bounds__(kLeanThreads, 1) quantize_small(const __grid_c
   if (p.dbias && t < kTile) sum_columns(a, true, tile_r, col0 + t);
 }
 
-// TENSOR: one cluster reads the matrix once. A block takes tiles blockIdx.x, blockIdx.x + gridDim.x, ...
-template <int kTiles, int kSides>
-__global__ void __launch_bounds__(kLeanThreads, 1)
-    quantize_cluster(const __grid_constant__ SmallArgs p, unsigned tiles) {
-  constexpr bool has_row = (kSides & 1) != 0, has_col = (kSides & 2) != 0;
-  __shared__ __align__(16) uint2 units[kTile * 16];
-  __shared__ float warps[kLeanThreads / 32], slots[kClusterBlocks];
-  cluster_begin();
-  const TileArgs a = lean_args(p);
-  const int t = threadIdx.x, lane = t & 31, warp = t >> 5, rg = t >> 4, cg = t & 15;
-  const unsigned across = static_cast<unsigned>(a.tiles_c);
-  const auto rows_of = [&](unsigned tile) {  // the thread's
-    const int64_t row = int64_t(tile / across) * kTile + 8 * rg, col = int64_t(tile % across) * kTile + 8 * cg;
-    return tile < tiles && col < a.cols ? left_of(a.rows - row, 8) : 0;
-  };
-  wait_prior();
-  LeanTile x[kTiles];
-#pragma unroll
-  for (int k = 0; k < kTiles; ++k) {
-    const unsigned tile = blockIdx.x + k * gridDim.x;
-    x[k].load(a.source, int64_t(tile / across) * kTile + 8 * rg, int64_t(tile % across) * kTile + 8 * cg,
-              rows_of(tile));
-  }
-  uint32_t best = 0;
-#pragma unroll
-  for (int k = 0; k < kTiles; ++k) best = amax2_bf16(best, pair_all(x[k]));
-  const float v = cluster_amax(block_amax<kLeanThreads>(larger_half(best), warps, lane, warp), slots,
-                               static_cast<int>(gridDim.x), t);
-  release_next();
-  const num::ScaleOf s = num::scale_of(p.dtype, p.rule, v, p.floor);
-  if (blockIdx.x == 0 && t == 0) {
-    if (has_row) put_small(p.side[0], 0, v, s);
-    if (has_col) put_small(p.side[1], 0, v, s);
-  }
-  const auto put = [&](auto format) {
-    using F = decltype(format);
-#pragma unroll
-    for (int k = 0; k < kTiles; ++k) {
-      const unsigned tile = blockIdx.x + k * gridDim.x;
-      if (tile >= tiles) break;
-      const int64_t row0 = int64_t(tile / across) * kTile, col0 = int64_t(tile % across) * kTile;
-      const int mine = rows_of(tile);
-      uint8_t *to = p.side[0].codes + (row0 + 8 * rg) * p.side[0].ld + col0 + 8 * cg;
-      uint32_t left[8], right[8];
-#pragma unroll
-      for (int i = 0; i < 8; ++i, to += p.side[0].ld) {
-        const uint2 c = row_codes<F>(x[k].w[i], FloatPair{s.multiplier, s.multiplier});
-        if (has_row && i < mine) store8_streaming(to, c.x, c.y);
-        left[i] = c.x, right[i] = c.y;
-      }
-      if constexpr (has_col) {
-        if (k) __syncthreads();
-        stage_block(left, units_of(units, rg, cg), 0);
-        stage_block(right, units_of(units, rg, cg), 1);
-        __syncthreads();
-        write_units(a, units, t, row0, col0);
-      }
-      if (p.dbias && t < kTile) sum_columns(a, true, tile / across, col0 + t);
-    }
-  };
-  if (p.dtype == num::kE4M3)
-    put(num::E4M3{});
-  else
-    put(num::E5M2{});
-}
-
 // --------------------------------------------------------------- launchers
-
-int cluster_blocks(int64_t tiles, bool captured) {
-  int blocks = 2;
-  while (blocks < tiles && blocks < kClusterBlocks) blocks *= 2;
-  return tiles <= int64_t{blocks} * (captured ? kClusterTilesCaptured : kClusterTiles) ? blocks : 0;
-}
 
 bool small_fits(int64_t down, int64_t across, bool by_row, bool has_row, bool has_col) {
   const int64_t tiles = down * across;
@@ -275,35 +203,7 @@ cudaError_t launch_sides(const TileArgs &a, unsigned down, cudaStream_t stream) 
   return launch(&quantize_small<kByRow, 3>, blocks, threads, stream, true, p, down);
 }
 
-template <int kTiles>
-cudaError_t launch_cluster_sides(const TileArgs &a, unsigned tiles, cudaStream_t stream) {
-  const SmallArgs p = args_of(a);
-  const int n = cluster_blocks(tiles, false);
-  const dim3 threads(kLeanThreads);
-  if (!a.col.side.scaling) return launch_cluster(&quantize_cluster<kTiles, 1>, n, threads, stream, p, tiles);
-  if (!a.row.side.scaling) return launch_cluster(&quantize_cluster<kTiles, 2>, n, threads, stream, p, tiles);
-  return launch_cluster(&quantize_cluster<kTiles, 3>, n, threads, stream, p, tiles);
-}
-
-template <int kTiles>
-bool cluster_sides_run() {
-  const dim3 threads(kLeanThreads);
-  return cluster_runs(&quantize_cluster<kTiles, 1>, kClusterBlocks, threads) &&
-         cluster_runs(&quantize_cluster<kTiles, 2>, kClusterBlocks, threads) &&
-         cluster_runs(&quantize_cluster<kTiles, 3>, kClusterBlocks, threads);
-}
-
 }  // namespace
-
-bool clusters_run() { return cluster_sides_run<1>() && cluster_sides_run<2>() && cluster_sides_run<4>(); }
-
-cudaError_t launch_cluster_tiles(const TileArgs &a, cudaStream_t stream) {
-  const unsigned tiles = static_cast<unsigned>((a.rows + kTile - 1) / kTile * a.tiles_c);
-  const unsigned blocks = static_cast<unsigned>(cluster_blocks(tiles, false));
-  return tiles <= blocks       ? launch_cluster_sides<1>(a, tiles, stream)
-         : tiles <= 2 * blocks ? launch_cluster_sides<2>(a, tiles, stream)
-                               : launch_cluster_sides<4>(a, tiles, stream);
-}
 
 cudaError_t launch_small_tiles(const TileArgs &a, bool by_row, cudaStream_t stream) {
   const unsigned down = static_cast<unsigned>((a.rows + kTile - 1) / kTile);

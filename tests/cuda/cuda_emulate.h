@@ -64,7 +64,6 @@ struct Machine {
   int thread = 0;
   unsigned block_index = 0, grid = 1, threads = 1;
   bool idle = false;  // launches run nothing
-  float shared_by_cluster = 0.0f;
   unsigned most = 0;  // blocks of the largest grid so far
   void (*body)(void *) = nullptr;
   void *argument = nullptr;
@@ -172,25 +171,6 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, cudaStream_t, bo
   };
   for (unsigned b = 0; b < grid.x && !m.idle; ++b) emulate::run_block(b);
   return cudaSuccess;
-}
-
-// Blocks run one after the other, so the grid runs twice: first to gather what it shares, then with it. All that a
-// block writes it writes again.
-template <class... P, class... A>
-cudaError_t launch_cluster(void (*kernel)(P...), int blocks, dim3 block, cudaStream_t stream, A &&...arguments) {
-  emulate::machine().shared_by_cluster = 0.0f;
-  for (int pass = 0; pass < 2; ++pass)
-    launch(kernel, dim3(static_cast<unsigned>(blocks)), block, stream, true, arguments...);
-  return cudaSuccess;
-}
-template <class... P>
-bool cluster_runs(void (*)(P...), int, dim3) {
-  return true;
-}
-inline void cluster_begin() {}
-inline float cluster_amax(float v, float *, int, int) {
-  float &all = emulate::machine().shared_by_cluster;
-  return all = std::fmax(all, v);
 }
 
 template <class... K>

@@ -86,8 +86,8 @@ void around_a_product(void **) {
 }
 
 // A random call on a device of `sms`: the CPU's bytes? *grid: blocks of its largest.
-bool same_as_cpu(uint64_t seed, const int64_t *sizes, int count, int32_t sms, int32_t max_sms,
-                 const cuda::QuantizeWay &how, unsigned *grid, int32_t *launches) {
+bool same_as_cpu(uint64_t seed, const int64_t *sizes, int count, int32_t sms, int32_t max_sms, unsigned *grid,
+                 int32_t *launches) {
   const test::Case shape = test::make_case(seed, nullptr, sizes, count);
   const size_t bytes = shape.arena.size();
   void *base = aligned(bytes);
@@ -103,7 +103,7 @@ bool same_as_cpu(uint64_t seed, const int64_t *sizes, int count, int32_t sms, in
     c.q.workspace_bytes = need;
     emulate::machine().most = 0;
     if (way)
-      assert_int_equal(cuda::launch_quantize(c.q, sms, nullptr, launches, how), cudaSuccess);
+      assert_int_equal(cuda::launch_quantize(c.q, sms, nullptr, launches), cudaSuccess);
     else
       cpu::quantize(c.q, {nullptr, nullptr});
     *grid = emulate::machine().most;
@@ -122,7 +122,7 @@ void quantize_stays_within(void **) {
     const int32_t max_sms = static_cast<int32_t>(1 + seed % 7);
     unsigned grid = 0;
     int32_t launches = 0;
-    bad += !same_as_cpu(seed, sizes, 7, 7, max_sms, {}, &grid, &launches);
+    bad += !same_as_cpu(seed, sizes, 7, 7, max_sms, &grid, &launches);
     if (max_sms < 7) assert_in_range(grid, 0, max_sms);
     bounded += max_sms < 7 && grid == static_cast<unsigned>(max_sms);
   }
@@ -130,32 +130,9 @@ void quantize_stays_within(void **) {
   assert_int_equal(bad, 0);
 }
 
-// TENSOR's cluster needs multiprocessors side by side, which whoever bounds a call may have given away.
-void no_cluster_when_bounded(void **) {
-  const int64_t sizes[] = {136, 300, 520, 1000};
-  int bad = 0, cases = 0;
-  for (uint64_t seed = 0; seed < 900 && cases < 3; seed += 6) {
-    const test::Case c = test::make_case(seed, nullptr, sizes, 4);
-    unsigned grid = 0;
-    int32_t launches = 0;
-    if (!cuda::quantize_layout(c.q, 132).parts || c.text.find(" plain") == std::string::npos ||
-        c.text.find(" given") != std::string::npos || c.q.amax_only || c.cols % 8 || c.q.row.stats.data ||
-        c.q.col.stats.data || (c.rows + 127) / 128 * ((c.cols + 127) / 128) <= 8)
-      continue;
-    bad += !same_as_cpu(seed, sizes, 4, 132, 0, {true, false}, &grid, &launches);
-    assert_int_equal(launches - (c.q.dbias.data ? 1 : 0), 1);
-    bad += !same_as_cpu(seed, sizes, 4, 132, 100, {true, false}, &grid, &launches);
-    assert_int_equal(launches - (c.q.dbias.data ? 1 : 0), 2);
-    ++cases;
-  }
-  assert_int_equal(cases, 3);
-  assert_int_equal(bad, 0);
-}
-
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(around_a_product), cmocka_unit_test(quantize_stays_within),
-                              cmocka_unit_test(no_cluster_when_bounded)};
+  const CMUnitTest tests[] = {cmocka_unit_test(around_a_product), cmocka_unit_test(quantize_stays_within)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

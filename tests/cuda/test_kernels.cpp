@@ -26,16 +26,7 @@ constexpr int64_t kSizes[] = {0, 1, 2, 5, 31, 32, 33, 64, 100, 127, 128, 129, 13
 constexpr int kCount = sizeof kSizes / sizeof *kSizes;
 constexpr size_t kArena = 64 << 20;  // of the largest call
 
-// Of aligned BF16: ones, and the first element of one tile of 128 x 128 larger.
-void one_large(const ops::Matrix &x, int64_t tile) {
-  uint16_t *data = static_cast<uint16_t *>(x.data);
-  const int64_t across = (x.cols + 127) / 128, ld = x.lead_stride[0];
-  for (int64_t r = 0; r < x.rows; ++r) std::fill_n(data + r * ld, x.cols, uint16_t{0x3f80});
-  data[tile / across * 128 * ld + tile % across * 128] = 0x42c8;
-}
-
-bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount, int32_t *ran = nullptr,
-              const cuda::QuantizeWay &how = {}, int64_t large_tile = -1) {
+bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount, int32_t *ran = nullptr) {
   static void *const base = aligned(kArena);
   test::Case c = test::make_case(seed, base, sizes, count);
   const size_t bytes = c.arena.size();
@@ -43,7 +34,6 @@ bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount, 
   std::vector<uint8_t> results[2];
   for (int way = 0; way < 2; ++way) {
     std::memcpy(base, c.arena.data(), bytes);
-    if (large_tile >= 0) one_large(c.q.x, large_tile);
     const uint64_t need =
         way ? static_cast<uint64_t>(cuda::quantize_layout(c.q, 3).bytes) : cpu::quantize_workspace(c.q);
     c.q.workspace = aligned(need);
@@ -51,7 +41,7 @@ bool run_case(uint64_t seed, const int64_t *sizes = kSizes, int count = kCount, 
     c.q.workspace_bytes = need;
     if (way) {
       int32_t launches = 0;
-      assert_int_equal(cuda::launch_quantize(c.q, 3, nullptr, &launches, how), cudaSuccess);
+      assert_int_equal(cuda::launch_quantize(c.q, 3, nullptr, &launches), cudaSuccess);
       if (ran) *ran = launches;
     } else {
       cpu::quantize(c.q, {nullptr, nullptr});
@@ -146,12 +136,9 @@ void row_maxima_split_or_zeroed(void **) {
     if (c.q.amax_only || !c.q.col.side.scaling || c.rows + c.cols < 1800) continue;
     const bool split = cuda::quantize_layout(c.q, 3).split;
     assert_int_equal(split, c.cols < 4360 && (c.rows + 127) / 128 * ((c.cols + 127) / 128) <= 64);  // 35 parts of a row
-    const cuda::QuantizeLayout captured = cuda::quantize_layout(c.q, 3, true);
-    assert_false(captured.split);
-    assert_int_equal(captured.bytes, cuda::quantize_layout(c.q, 3).bytes);
     if (split)
       assert_int_equal(cuda::quantize_layout(c.q, 132).split, c.rows < 4360);  // of a column, on more processors
-    if (++counts[split] <= 4) bad += !run_case(seed, sizes, 4, nullptr, {false, split && counts[split] % 2 == 0});
+    if (++counts[split] <= 4) bad += !run_case(seed, sizes, 4);
   }
   for (int n : counts) assert_in_range(n, 6, 300);
   assert_int_equal(bad, 0);
@@ -166,37 +153,6 @@ void row_maxima_split_or_zeroed(void **) {
       before = bytes;
     }
   }
-}
-
-// TENSOR in one cluster: tiles more than, as many as and fewer than a block's registers hold.
-void clusters_equal_cpu(void **) {
-  const int64_t sizes[] = {136, 300, 520, 1000, 1672};
-  int bad = 0, counts[4] = {};
-  for (uint64_t seed = 0; seed < 900; seed += 6) {
-    const test::Case c = test::make_case(seed, nullptr, sizes, 5);
-    if (c.text.find(" plain") == std::string::npos || c.text.find(" given") != std::string::npos || c.q.amax_only ||
-        c.cols % 8 || c.q.row.stats.data || c.q.col.stats.data)
-      continue;
-    const int64_t tiles = (c.rows + 127) / 128 * ((c.cols + 127) / 128);
-    if (tiles <= 8 || tiles > 80) continue;
-    int32_t launches = 0;
-    const bool captured = seed % 4 == 0;
-    bad += !run_case(seed, sizes, 5, &launches, {true, captured});
-    assert_int_equal(launches - (c.q.dbias.data ? 1 : 0), tiles <= (captured ? 16 : 64) ? 1 : 2);
-    ++counts[tiles <= 16 ? 0 : tiles <= 32 ? 1 : tiles <= 64 ? 2 : 3];
-  }
-  for (int n : counts) assert_in_range(n, 1, 100);
-  assert_int_equal(bad, 0);
-  for (uint64_t seed : {798, 342, 138, 594}) {  // every block's every tile counts
-    const test::Case c = test::make_case(seed, nullptr, sizes, 5);
-    const int64_t tiles = (c.rows + 127) / 128 * ((c.cols + 127) / 128);
-    int32_t launches = 0;
-    for (int64_t tile = 0; tile < tiles; tile += tiles - 1 - tile < 7 ? std::max<int64_t>(1, tiles - 1 - tile) : 7) {
-      bad += !run_case(seed, sizes, 5, &launches, {true, false}, tile);
-      assert_int_equal(launches - (c.q.dbias.data ? 1 : 0), 1);
-    }
-  }
-  assert_int_equal(bad, 0);
 }
 
 void moves_equal_cpu(void **) {
@@ -297,7 +253,6 @@ int main() {
                               cmocka_unit_test(lean_equals_cpu),
                               cmocka_unit_test(small_and_two_passes_equal_cpu),
                               cmocka_unit_test(row_maxima_split_or_zeroed),
-                              cmocka_unit_test(clusters_equal_cpu),
                               cmocka_unit_test(moves_equal_cpu),
                               cmocka_unit_test(dequantize_and_measure_equal_cpu)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -31,67 +31,6 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, cudaStream_t str
   return cudaLaunchKernelEx(&config, kernel, P(arguments)...);
 }
 
-// One cluster: the whole grid is on chip at once, of one processing cluster, and reads and writes each other's shared
-// memory.
-inline cudaLaunchConfig_t cluster_config(cudaLaunchAttribute (&attributes)[2], int blocks, dim3 block,
-                                         cudaStream_t stream) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = block;
-  config.stream = stream;
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim.x = static_cast<unsigned>(blocks);
-  attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = attributes;
-  config.numAttrs = 2;
-  return config;
-}
-template <class... P, class... A>
-cudaError_t launch_cluster(void (*kernel)(P...), int blocks, dim3 block, cudaStream_t stream, A &&...arguments) {
-  cudaLaunchAttribute attributes[2];
-  const cudaLaunchConfig_t config = cluster_config(attributes, blocks, block, stream);
-  return cudaLaunchKernelEx(&config, kernel, P(arguments)...);
-}
-// Whether the device runs clusters of so many blocks, and lets it.
-template <class... P>
-bool cluster_runs(void (*kernel)(P...), int blocks, dim3 block) {
-  cudaLaunchAttribute attributes[2];
-  cudaLaunchConfig_t config = cluster_config(attributes, blocks, block, nullptr);
-  config.numAttrs = 1;
-  int count = 0;
-  const bool runs = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess &&
-                    cudaOccupancyMaxActiveClusters(&count, kernel, &config) == cudaSuccess && count > 0;
-  if (!runs) cudaGetLastError();
-  return runs;
-}
-// cluster_begin() first; then every thread of the cluster's blocks calls cluster_amax once, with its block's value, for
-// the cluster's. `slots` is shared.
-__device__ __forceinline__ void cluster_begin() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ float cluster_amax(float v, float *slots, int blocks, int t) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // all have begun
-  if (t < blocks) {
-    uint32_t to;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;"
-        : "=r"(to)
-        : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(slots + blockIdx.x))), "r"(t));
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
-  }
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
-  for (int i = 0; i < blocks; ++i) v = fmaxf(v, slots[i]);
-#endif
-  return v;
-}
-
 // Loads the kernels' code, which otherwise waits for their first launch: too late inside a stream capture.
 template <class... K>
 cudaError_t load_code(K... kernels) {

@@ -77,7 +77,6 @@ int32_t open(const ops::HostApi *host, const ops::BackendConfig *config, void **
   for (cudaError_t (*loads)() : {load_quantize, load_move, load_gemm_support, load_gemm_small, load_partial_amax,
                                  load_partial_cast, load_partial_assemble, load_route})
     if (cudaError_t e = loads()) return check_cuda(*device, e, "loading the module's kernels");
-  device->clusters = device->capability >= 90 && clusters_run();
   cudaMemPoolProps pool{};
   pool.allocType = cudaMemAllocationTypePinned;
   pool.location.type = cudaMemLocationTypeDevice;

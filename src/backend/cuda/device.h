@@ -33,7 +33,6 @@ struct Device {
   const Driver *driver = nullptr;
   Driver::Context context = nullptr;
   int32_t capability = 0, sms = 0, driver_version = 0;
-  bool clusters = false;  // quantizers of one cluster run
   std::string name;
   cudaMemPool_t pool = nullptr;
   const LtApi *lt = nullptr;  // NULL: lt_refusal says why
@@ -66,10 +65,6 @@ class Current {
 
 inline Device &device_of(void *self) { return *static_cast<Device *>(self); }
 inline cudaStream_t stream_of(fp8_stream s) { return static_cast<cudaStream_t>(s); }
-inline bool capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
-}
 
 // Sets the thread's detail through the host table; returns the status.
 int32_t refuse(const Device &d, int32_t status, const char *pattern, ...) __attribute__((format(printf, 3, 4)));

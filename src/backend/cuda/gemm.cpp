@@ -10,6 +10,11 @@
 namespace fp8::cuda {
 namespace {
 
+bool capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
+}
+
 char *at(void *workspace, int64_t offset) { return static_cast<char *>(workspace) + offset; }
 
 struct Chosen {

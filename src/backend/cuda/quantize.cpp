@@ -28,8 +28,7 @@ int32_t quantize(void *self, const ops::Quantize *q, fp8_stream stream) {
     return short_workspace(d, q->workspace_bytes, l.bytes, "quantizing");
   Current current(d);
   int32_t launches = 0;
-  const QuantizeWay way{d.clusters, capturing(stream_of(stream))};
-  const cudaError_t e = launch_quantize(*q, d.sms, stream_of(stream), &launches, way);
+  const cudaError_t e = launch_quantize(*q, d.sms, stream_of(stream), &launches);
   count(d, ops::Counters::kLaunches, static_cast<uint64_t>(launches));
   return check_cuda(d, e, "quantizing");
 }
