@@ -265,25 +265,19 @@ __global__ void __launch_bounds__(256) swizzle(ops::Scale s, int64_t rows, int64
 }
 
 __global__ void __launch_bounds__(256) noise(void *dst, int64_t count, int32_t dtype) {
-  const int64_t i = int64_t(blockIdx.x) * 256 + threadIdx.x;
-  if (i >= count) return;
-  uint64_t h = (uint64_t(i) + 1) * 0x9e3779b97f4a7c15ull;
-  h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9ull;
-  h = (h ^ (h >> 27)) * 0x94d049bb133111ebull;
-  h ^= h >> 31;
-  float v = 0.0f;  // sum of four uniforms, about normal
-  for (int k = 0; k < 4; ++k) v += float(int(h >> (16 * k) & 0xffff) - 32768) * (1.0f / 32768.0f);
-  if (dtype == num::kE4M3 || dtype == num::kE5M2) v *= 100.0f;
-  num::store(dtype, dst, i, v);
+  for (int64_t i = int64_t(blockIdx.x) * 256 + threadIdx.x; i < count; i += int64_t(gridDim.x) * 256) {
+    uint64_t h = (uint64_t(i) + 1) * 0x9e3779b97f4a7c15ull;
+    h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9ull;
+    h = (h ^ (h >> 27)) * 0x94d049bb133111ebull;
+    h ^= h >> 31;
+    float v = 0.0f;  // sum of four uniforms, about normal
+    for (int k = 0; k < 4; ++k) v += float(int(h >> (16 * k) & 0xffff) - 32768) * (1.0f / 32768.0f);
+    if (dtype == num::kE4M3 || dtype == num::kE5M2) v *= 100.0f;
+    num::store(dtype, dst, i, v);
+  }
 }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// One-dimensional grids over `blocks` blocks of work, at most `most` of them where that is not 0.
-bool grid_of(int64_t blocks, int32_t most, dim3 *grid) {
-  *grid = dim3(static_cast<unsigned>(most > 0 && most < blocks ? most : blocks));
-  return blocks < int64_t{1} << 31;
-}
 
 }  // namespace
 
@@ -360,10 +354,10 @@ cudaError_t launch_swizzle(const ops::Side &side, void *dst, int32_t most, cudaS
                 static_cast<uint8_t *>(dst), bytes);
 }
 
-cudaError_t launch_noise(void *dst, int64_t count, int32_t dtype, cudaStream_t stream) {
+cudaError_t launch_noise(void *dst, int64_t count, int32_t dtype, int32_t most, cudaStream_t stream) {
   dim3 grid;
   if (!count) return cudaSuccess;
-  if (!grid_of(ceil_div(count, 256), 0, &grid)) return cudaErrorInvalidValue;
+  if (!grid_of(ceil_div(count, 256), most, &grid)) return cudaErrorInvalidValue;
   return launch(&noise, grid, dim3(256), stream, false, dst, count, dtype);
 }
 

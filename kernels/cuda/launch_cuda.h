@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels as the backend sees them: POD in, a stream, the runtime's error out. Nothing here allocates or waits.
+// `most`: blocks of a grid at most, each on a multiprocessor of its own at worst; 0 = as many as suit.
 #pragma once
 #include "ops/gemm.h"
 #include "ops/move.h"
@@ -33,14 +34,14 @@ struct QuantizeLayout {
 QuantizeLayout quantize_layout(const ops::Quantize &q, int32_t sms);  // pure
 
 cudaError_t launch_quantize(const ops::Quantize &q, int32_t sms, cudaStream_t stream, int32_t *launches);
-cudaError_t launch_dequantize(const ops::Dequantize &q, cudaStream_t stream);
+cudaError_t launch_dequantize(const ops::Dequantize &q, int32_t most, cudaStream_t stream);
 int64_t measure_bytes(int64_t rows, int64_t cols);  // pure
-cudaError_t launch_measure(const ops::Measure &m, void *workspace, cudaStream_t stream);
-cudaError_t launch_transpose(const ops::Transpose &t, cudaStream_t stream);
-cudaError_t launch_cast(const ops::Cast &c, cudaStream_t stream);
+cudaError_t launch_measure(const ops::Measure &m, void *workspace, int32_t most, cudaStream_t stream);
+cudaError_t launch_transpose(const ops::Transpose &t, int32_t most, cudaStream_t stream);
+cudaError_t launch_cast(const ops::Cast &c, int32_t most, cudaStream_t stream);
 
-// Around a product. `most`: blocks of a grid at most, each on a multiprocessor of its own at worst; 0 = as many as
-// suit. A strided matrix to dst [dst_rows, ld] of dst_dtype, zero outside; the same dtype is copied bit for bit.
+// Around a product. A strided matrix to dst [dst_rows, ld] of dst_dtype, zero outside; the same dtype is copied bit for
+// bit.
 cudaError_t launch_pack(const ops::Matrix &src, void *dst, int32_t dst_dtype, int64_t dst_rows, int64_t ld,
                         int32_t most, cudaStream_t stream);
 // A scale to dst[r * row_stride + c * col_stride] (one stride is 1); the `size` elements of dst that hold none are
@@ -69,6 +70,6 @@ cudaError_t launch_finish(const ops::Gemm &g, const float *y, int64_t ld, int32_
 // ones.
 cudaError_t launch_swizzle(const ops::Side &side, void *dst, int32_t most, cudaStream_t stream);
 // Finite pseudo-random elements of F32, BF16, F16, E4M3 or E5M2, for timing.
-cudaError_t launch_noise(void *dst, int64_t count, int32_t dtype, cudaStream_t stream);
+cudaError_t launch_noise(void *dst, int64_t count, int32_t dtype, int32_t most, cudaStream_t stream);
 
 }  // namespace fp8::cuda

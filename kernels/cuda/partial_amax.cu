@@ -35,11 +35,8 @@ __device__ __forceinline__ uint32_t max_across(uint32_t (&v)[8], int lane) {
 
 // kMx: 1 x 32 blocks, whose codes are bytes; else every other scaling.
 template <class T, bool kMx>
-__global__ void __launch_bounds__(128) amax_units(const __grid_constant__ Args a) {
-  __shared__ uint32_t cols[4][kSquare], square[4];
-  const ops::ParamList &p = a.p;
-  const Unit u = find_unit(a);
-  if (!u.any) return;
+__device__ __forceinline__ void amax_unit(const ops::ParamList &p, const Unit &u, uint32_t (&cols)[4][kSquare],
+                                          uint32_t (&square)[4]) {
   const MasterItem &m = u.m;
   const int warp = int(threadIdx.x) >> 5, lane = int(threadIdx.x) & 31;
   const int64_t warp_row = u.row0 + 32 * warp, tile_col = u.col0 / kSquare, tile_col32 = u.col0 / 32;
@@ -164,6 +161,21 @@ __global__ void __launch_bounds__(128) amax_units(const __grid_constant__ Args a
         w);
 }
 
+template <class T, bool kMx, bool kFew>
+__global__ void __launch_bounds__(128) amax_units(const __grid_constant__ Args a) {
+  __shared__ uint32_t cols[4][kSquare], square[4];
+  if constexpr (kFew) {
+    each_block<true>(a.units, [&](unsigned unit) {
+      const Unit u = find_unit(a, unit);
+      if (u.any) amax_unit<T, kMx>(a.p, u, cols, square);
+    });
+  } else {  // with an exit of its own: a third more registers through each_block<false>
+    const Unit u = find_unit(a, blockIdx.x);
+    if (!u.any) return;
+    amax_unit<T, kMx>(a.p, u, cols, square);
+  }
+}
+
 struct Sources {
   const void *at[64];
   int count;
@@ -203,26 +215,32 @@ __global__ void __launch_bounds__(256) reduce_units(uint8_t *dst, const __grid_c
 
 // ---------------------------------------------------------------- launchers
 
-cudaError_t launch_param_amax(const ops::ParamList &p, cudaStream_t stream, int32_t *launches) {
+template <bool kFew>
+static auto amax_kernel(int32_t dtype, int32_t scaling) {
+  const bool mx = scaling == k1x32;
+  return dtype == kF32 ? (mx ? amax_units<float, true, kFew> : amax_units<float, false, kFew>)
+                       : (mx ? amax_units<uint16_t, true, kFew> : amax_units<uint16_t, false, kFew>);
+}
+
+cudaError_t launch_param_amax(const ops::ParamList &p, int32_t most, cudaStream_t stream, int32_t *launches) {
   if (plain_copy(p.scaling) || p.amax_count == 0) return cudaSuccess;
   const cudaError_t e = cudaMemsetAsync(p.amax, 0, size_t(p.amax_count) * (p.amax_dtype == kF32 ? 4 : 1), stream);
   if (e != cudaSuccess) return e;
-  const bool mx = p.scaling == k1x32;
-  return over_masters(p, stream, launches, [&](const Args &args, dim3 grid, int32_t dtype) {
-    const auto kernel = dtype == kF32 ? (mx ? amax_units<float, true> : amax_units<float, false>)
-                                      : (mx ? amax_units<uint16_t, true> : amax_units<uint16_t, false>);
-    return launch(kernel, grid, 128, stream, false, args);
+  return over_masters(p, stream, launches, [&](const Args &args, int32_t dtype) {
+    return launch_blocks(amax_kernel<false>(dtype, p.scaling), amax_kernel<true>(dtype, p.scaling), args.units, most,
+                         128, stream, args);
   });
 }
 
-cudaError_t launch_reduce_max(const ops::ReduceMax &r, cudaStream_t stream, int32_t *launches) {
+cudaError_t launch_reduce_max(const ops::ReduceMax &r, int32_t most, cudaStream_t stream, int32_t *launches) {
   const int64_t size = r.size * (r.dtype == kF32 ? 4 : 1);
   for (int32_t at = 0; at < r.count; at += 64) {
     Sources s{};
     for (int32_t k = at; k < std::min(r.count, at + 64); ++k)
       if (r.sources[k] != r.dst) s.at[s.count++] = r.sources[k];
-    const unsigned grid = unsigned(std::min<int64_t>(units(size, 4096), 4096));
-    if (grid == 0 || s.count == 0) continue;
+    if (size == 0 || s.count == 0) continue;
+    dim3 grid;
+    grid_of(std::min<int64_t>(units(size, 4096), 4096), most, &grid);
     ++*launches;
     const cudaError_t e = launch(r.dtype == kF32 ? reduce_units<false> : reduce_units<true>, grid, 256, stream, false,
                                  static_cast<uint8_t *>(r.dst), s, size);
@@ -231,9 +249,16 @@ cudaError_t launch_reduce_max(const ops::ReduceMax &r, cudaStream_t stream, int3
   return cudaSuccess;
 }
 
+template <bool kFew>
+static cudaError_t load_amax() {
+  return load_code(&amax_units<float, false, kFew>, &amax_units<uint16_t, false, kFew>, &amax_units<float, true, kFew>,
+                   &amax_units<uint16_t, true, kFew>);
+}
+
 cudaError_t load_partial_amax() {
-  return load_code(&amax_units<float, false>, &amax_units<uint16_t, false>, &amax_units<float, true>,
-                   &amax_units<uint16_t, true>, &reduce_units<false>, &reduce_units<true>, &upload_chunk);
+  cudaError_t e = load_code(&reduce_units<false>, &reduce_units<true>, &upload_chunk);
+  if (!e) e = load_amax<false>();
+  return e ? e : load_amax<true>();
 }
 
 }  // namespace fp8::cuda

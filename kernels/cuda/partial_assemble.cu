@@ -227,18 +227,23 @@ __device__ void scale_unit(const ops::ParamList &p, const WholeItem &m, bool is_
   }
 }
 
-__global__ void __launch_bounds__(kThreads) assemble_units(const __grid_constant__ Args a) {
-  __shared__ uint32_t words[kSquare][kSquare / 4 + 1];
-  const int i = find_item<WholeItem>(a, blockIdx.x);
+__device__ __forceinline__ void assemble_unit(const Args &a, unsigned unit, uint32_t (*words)[kSquare / 4 + 1]) {
+  const int i = find_item<WholeItem>(a, unit);
   const WholeItem &m = item_at<WholeItem>(a, i);
   const Counts n = counts_of(a.p, m);
-  int64_t u = blockIdx.x - m.first;
+  int64_t u = unit - m.first;
   if (u < n.runs) return run_unit(a, m, i, u);
   u -= n.runs;
   if (u < n.flips) return flip_unit(a, m, i, u, words);
   u -= n.flips;
   if (u < n.row_scales) return scale_unit(a.p, m, false, u);
   scale_unit(a.p, m, true, u - n.row_scales);
+}
+
+template <bool kFew>
+__global__ void __launch_bounds__(kThreads) assemble_units(const __grid_constant__ Args a) {
+  __shared__ uint32_t words[kSquare][kSquare / 4 + 1];
+  each_block<kFew>(a.units, [&](unsigned unit) { assemble_unit(a, unit, words); });
 }
 
 SideItem side_item(const ops::ParamSide &s) {
@@ -263,7 +268,7 @@ int64_t param_table_bytes(const ops::ParamList &p) {
   return most > kTableBytes ? most : 0;
 }
 
-cudaError_t launch_param_assemble(const ops::ParamList &p, cudaStream_t stream, int32_t *launches) {
+cudaError_t launch_param_assemble(const ops::ParamList &p, int32_t most, cudaStream_t stream, int32_t *launches) {
   std::vector<int64_t> bases;
   for (int32_t r = 0; p.slots && r < p.world; ++r) {
     const int64_t slot = int64_t(reinterpret_cast<uintptr_t>(p.slots[r]));
@@ -284,9 +289,11 @@ cudaError_t launch_param_assemble(const ops::ParamList &p, cudaStream_t stream, 
         for (int32_t r = 0; p.slots && r < p.world; ++r) out.push_back({pieces[r].begin, pieces[r].at});
       },
       stream, launches,
-      [&](const Args &args, dim3 grid) { return launch(assemble_units, grid, kThreads, stream, false, args); });
+      [&](const Args &args) {
+        return launch_blocks(assemble_units<false>, assemble_units<true>, args.units, most, kThreads, stream, args);
+      });
 }
 
-cudaError_t load_partial_assemble() { return load_code(&assemble_units, &upload_chunk); }
+cudaError_t load_partial_assemble() { return load_code(&assemble_units<false>, &assemble_units<true>, &upload_chunk); }
 
 }  // namespace fp8::cuda

@@ -38,14 +38,13 @@ __device__ __forceinline__ float4 four_multipliers(const ops::ParamList &p, int6
                      reciprocal_e8m0(uint8_t(word >> 16)), reciprocal_e8m0(uint8_t(word >> 24)));
 }
 
-// kMx: 1 x 32 blocks; else every other scaling.
+// kMx: 1 x 32 blocks; else every other scaling. of_rows, of_cols: multipliers of each row (one, or one of each 32
+// columns) and, MX, of each column in this warp's 32 rows.
 template <class T, class F, bool kMx>
-__global__ void __launch_bounds__(128, kMx && sizeof(T) == 4 ? 5 : 4) cast_units(const __grid_constant__ Args a) {
-  // Multipliers of each row (one, or one of each 32 columns) and, MX, of each column in this warp's 32 rows.
-  __shared__ float4 of_rows[4][32];
-  __shared__ float of_cols[kMx ? 4 : 1][kSquare];
+__device__ __forceinline__ void cast_unit(const Args &a, unsigned unit, float4 (&of_rows)[4][32],
+                                          float (&of_cols)[kMx ? 4 : 1][kSquare]) {
   const ops::ParamList &p = a.p;
-  const Unit u = find_unit(a);
+  const Unit u = find_unit(a, unit);
   if (!u.any) return;
   const MasterItem &m = u.m;
   const int warp = int(threadIdx.x) >> 5, lane = int(threadIdx.x) & 31;
@@ -154,14 +153,22 @@ __global__ void __launch_bounds__(128, kMx && sizeof(T) == 4 ? 5 : 4) cast_units
   }
 }
 
+template <class T, class F, bool kMx, bool kFew>
+__global__ void __launch_bounds__(128, kMx && sizeof(T) == 4 && !kFew ? 5 : 4)
+    cast_units(const __grid_constant__ Args a) {
+  __shared__ float4 of_rows[4][32];
+  __shared__ float of_cols[kMx ? 4 : 1][kSquare];
+  each_block<kFew>(a.units, [&](unsigned unit) { cast_unit<T, F, kMx>(a, unit, of_rows, of_cols); });
+}
+
 // 16-bit weights: the owned elements, rounded.
 template <class T>
-__global__ void __launch_bounds__(256) copy_units(const __grid_constant__ Args a) {
+__device__ __forceinline__ void copy_unit(const Args &a, unsigned unit) {
   const ops::ParamList &p = a.p;
-  const int i = find_item<MasterItem>(a, blockIdx.x), rank = p.rank >= 0 ? p.rank : *p.rank_data;
+  const int i = find_item<MasterItem>(a, unit), rank = p.rank >= 0 ? p.rank : *p.rank_data;
   const MasterItem m = item_at<MasterItem>(a, i);
   const ops::ParamPiece own = piece_at<ops::ParamPiece>(a, i, rank);
-  const int64_t begin = (blockIdx.x - m.first) * kFlat, end = begin + kFlat < own.count ? begin + kFlat : own.count;
+  const int64_t begin = (unit - m.first) * kFlat, end = begin + kFlat < own.count ? begin + kFlat : own.count;
   uint16_t *out = reinterpret_cast<uint16_t *>(static_cast<uint8_t *>(p.shard) + p.row_part +
                                                table_at<int64_t>(a, rank * 8) + own.at);
   for (int64_t at = begin + int(threadIdx.x); at < end; at += int(blockDim.x)) {
@@ -172,31 +179,49 @@ __global__ void __launch_bounds__(256) copy_units(const __grid_constant__ Args a
   }
 }
 
+template <class T, bool kFew>
+__global__ void __launch_bounds__(256) copy_units(const __grid_constant__ Args a) {
+  each_block<kFew>(a.units, [&](unsigned unit) { copy_unit<T>(a, unit); });
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------- launchers
 
-template <class T>
+template <class T, bool kFew>
 static auto cast_kernel(int32_t dtype, bool mx) {
-  return dtype == kE4M3 ? (mx ? cast_units<T, E4M3, true> : cast_units<T, E4M3, false>)
-                        : (mx ? cast_units<T, E5M2, true> : cast_units<T, E5M2, false>);
+  return dtype == kE4M3 ? (mx ? cast_units<T, E4M3, true, kFew> : cast_units<T, E4M3, false, kFew>)
+                        : (mx ? cast_units<T, E5M2, true, kFew> : cast_units<T, E5M2, false, kFew>);
 }
 
-cudaError_t launch_param_cast(const ops::ParamList &p, cudaStream_t stream, int32_t *launches) {
-  return over_masters(p, stream, launches, [&](const Args &args, dim3 grid, int32_t dtype) {
-    if (plain_copy(p.scaling))
-      return launch(dtype == kF32 ? copy_units<float> : copy_units<uint16_t>, grid, 256, stream, false, args);
-    const bool mx = p.scaling == k1x32;
-    return launch(dtype == kF32 ? cast_kernel<float>(p.dtype, mx) : cast_kernel<uint16_t>(p.dtype, mx), grid, 128,
-                  stream, false, args);
+template <class T>
+static cudaError_t launch_cast_of(const Args &args, int32_t most, cudaStream_t stream) {
+  const ops::ParamList &p = args.p;
+  if (plain_copy(p.scaling))
+    return launch_blocks(copy_units<T, false>, copy_units<T, true>, args.units, most, 256, stream, args);
+  const bool mx = p.scaling == k1x32;
+  return launch_blocks(cast_kernel<T, false>(p.dtype, mx), cast_kernel<T, true>(p.dtype, mx), args.units, most, 128,
+                       stream, args);
+}
+
+cudaError_t launch_param_cast(const ops::ParamList &p, int32_t most, cudaStream_t stream, int32_t *launches) {
+  return over_masters(p, stream, launches, [&](const Args &args, int32_t dtype) {
+    return dtype == kF32 ? launch_cast_of<float>(args, most, stream) : launch_cast_of<uint16_t>(args, most, stream);
   });
 }
 
+template <class T, bool kFew>
+static cudaError_t load_cast() {
+  return load_code(&cast_units<T, E4M3, false, kFew>, &cast_units<T, E5M2, false, kFew>,
+                   &cast_units<T, E4M3, true, kFew>, &cast_units<T, E5M2, true, kFew>, &copy_units<T, kFew>);
+}
+
 cudaError_t load_partial_cast() {
-  return load_code(&cast_units<float, E4M3, false>, &cast_units<uint16_t, E4M3, false>, &cast_units<float, E5M2, false>,
-                   &cast_units<uint16_t, E5M2, false>, &cast_units<float, E4M3, true>,
-                   &cast_units<uint16_t, E4M3, true>, &cast_units<float, E5M2, true>, &cast_units<uint16_t, E5M2, true>,
-                   &copy_units<float>, &copy_units<uint16_t>, &upload_chunk);
+  cudaError_t e = load_code(&upload_chunk);
+  for (cudaError_t (*loads)() :
+       {load_cast<float, false>, load_cast<float, true>, load_cast<uint16_t, false>, load_cast<uint16_t, true>})
+    if (!e) e = loads();
+  return e;
 }
 
 }  // namespace fp8::cuda

@@ -48,9 +48,7 @@ __device__ __forceinline__ void copy_line(uint8_t *out, const uint8_t *in, int64
   for (int64_t i = done + lane; i < n; i += 32) out[i] = in ? in[i] : uint8_t(0);
 }
 
-__global__ void __launch_bounds__(32 * kCopyRows)
-    copy_rows(const __grid_constant__ ops::RouteCopy r, int size, unsigned segments) {
-  const int64_t first = int64_t{blockIdx.x / segments} * kCopyRows, segment = blockIdx.x % segments;
+__device__ __forceinline__ void copy_block(const ops::RouteCopy &r, int size, int64_t first, int64_t segment) {
   const int warp = int(threadIdx.x) >> 5, lane = int(threadIdx.x) & 31;
   const int64_t i = first + warp, begin = segment * kSegment, bytes = r.dst.codes.cols * size;
   if (i < r.dst.codes.rows && begin < bytes) {
@@ -79,8 +77,15 @@ __global__ void __launch_bounds__(32 * kCopyRows)
   }
 }
 
-__global__ void __launch_bounds__(kThreads) combine_row(const __grid_constant__ ops::RouteCombine r) {
-  const int64_t t = blockIdx.x, out = row_offset_of(r.out, t);
+template <bool kFew>
+__global__ void __launch_bounds__(32 * kCopyRows)
+    copy_rows(const __grid_constant__ ops::RouteCopy r, int size, unsigned segments, unsigned blocks) {
+  each_block<kFew>(
+      blocks, [&](unsigned block) { copy_block(r, size, int64_t{block / segments} * kCopyRows, block % segments); });
+}
+
+__device__ __forceinline__ void combine_row(const ops::RouteCombine &r, int64_t t) {
+  const int64_t out = row_offset_of(r.out, t);
   const int32_t *index = r.index + t * r.k;
   for (int64_t c = threadIdx.x; c < r.out.cols; c += kThreads) {
     float sum = 0;
@@ -96,9 +101,13 @@ __global__ void __launch_bounds__(kThreads) combine_row(const __grid_constant__ 
   }
 }
 
-__global__ void __launch_bounds__(ops::kRouteLanes) backward_row(const __grid_constant__ ops::RouteBackward r) {
-  __shared__ float lane[ops::kRouteLanes];
-  const int64_t i = blockIdx.x, out = row_offset_of(r.dst, i), source = r.source[i];
+template <bool kFew>
+__global__ void __launch_bounds__(kThreads) combine_rows(const __grid_constant__ ops::RouteCombine r) {
+  each_block<kFew>(unsigned(r.out.rows), [&](unsigned t) { combine_row(r, t); });
+}
+
+__device__ __forceinline__ void backward_row(const ops::RouteBackward &r, int64_t i, float *lane) {
+  const int64_t out = row_offset_of(r.dst, i), source = r.source[i];
   if (source < 0) {
     for (int64_t c = threadIdx.x; c < r.dst.cols; c += blockDim.x)
       store(r.dst.dtype, r.dst.data, out + c * r.dst.col_stride, 0.0f);
@@ -131,6 +140,12 @@ __global__ void __launch_bounds__(ops::kRouteLanes) backward_row(const __grid_co
   if (threadIdx.x == 0) r.dot[r.place[i]] = canonical(lane[0]);
 }
 
+template <bool kFew>
+__global__ void __launch_bounds__(ops::kRouteLanes) backward_rows(const __grid_constant__ ops::RouteBackward r) {
+  __shared__ float lane[ops::kRouteLanes];
+  each_block<kFew>(unsigned(r.dst.rows), [&](unsigned i) { backward_row(r, i, lane); });
+}
+
 __global__ void __launch_bounds__(256) scalar_units(const __grid_constant__ ops::RouteScalar r) {
   const int64_t n = r.out.rows * r.out.cols;
   for (int64_t i = blockIdx.x * int64_t{256} + threadIdx.x; i < n; i += gridDim.x * int64_t{256}) {
@@ -144,30 +159,34 @@ __global__ void __launch_bounds__(256) scalar_units(const __grid_constant__ ops:
 
 // ---------------------------------------------------------------- launchers
 
-cudaError_t launch_route_copy(const ops::RouteCopy &r, cudaStream_t stream) {
-  if (r.dst.codes.rows == 0) return cudaSuccess;
+cudaError_t launch_route_copy(const ops::RouteCopy &r, int32_t most, cudaStream_t stream) {
   const int size = r.dst.codes.dtype == 7 ? 1 : int(element_size(r.dst.codes.dtype));
   const int64_t segments = std::max<int64_t>((r.dst.codes.cols * size + kSegment - 1) / kSegment, 1);
-  const int64_t grid = (r.dst.codes.rows + kCopyRows - 1) / kCopyRows * segments;
-  return launch(copy_rows, unsigned(grid), 32 * kCopyRows, stream, false, r, size, unsigned(segments));
+  const int64_t blocks = (r.dst.codes.rows + kCopyRows - 1) / kCopyRows * segments;
+  return launch_blocks(copy_rows<false>, copy_rows<true>, blocks, most, 32 * kCopyRows, stream, r, size,
+                       unsigned(segments), unsigned(blocks));
 }
 
-cudaError_t launch_route_combine(const ops::RouteCombine &r, cudaStream_t stream) {
-  if (r.out.rows == 0) return cudaSuccess;
-  return launch(combine_row, unsigned(r.out.rows), kThreads, stream, false, r);
+cudaError_t launch_route_combine(const ops::RouteCombine &r, int32_t most, cudaStream_t stream) {
+  return launch_blocks(combine_rows<false>, combine_rows<true>, r.out.rows, most, kThreads, stream, r);
 }
 
-cudaError_t launch_route_backward(const ops::RouteBackward &r, cudaStream_t stream) {
-  if (r.dst.rows == 0) return cudaSuccess;
-  return launch(backward_row, unsigned(r.dst.rows), unsigned(ops::kRouteLanes), stream, false, r);
+cudaError_t launch_route_backward(const ops::RouteBackward &r, int32_t most, cudaStream_t stream) {
+  return launch_blocks(backward_rows<false>, backward_rows<true>, r.dst.rows, most, unsigned(ops::kRouteLanes), stream,
+                       r);
 }
 
-cudaError_t launch_route_scalar(const ops::RouteScalar &r, cudaStream_t stream) {
+cudaError_t launch_route_scalar(const ops::RouteScalar &r, int32_t most, cudaStream_t stream) {
   const int64_t n = r.out.rows * r.out.cols;
+  dim3 grid;
   if (n == 0) return cudaSuccess;
-  return launch(scalar_units, unsigned(std::min<int64_t>((n + 255) / 256, 4096)), 256, stream, false, r);
+  grid_of(std::min<int64_t>((n + 255) / 256, 4096), most, &grid);
+  return launch(scalar_units, grid, 256, stream, false, r);
 }
 
-cudaError_t load_route() { return load_code(&copy_rows, &combine_row, &backward_row, &scalar_units); }
+cudaError_t load_route() {
+  return load_code(&copy_rows<false>, &combine_rows<false>, &backward_rows<false>, &copy_rows<true>,
+                   &combine_rows<true>, &backward_rows<true>, &scalar_units);
+}
 
 }  // namespace fp8::cuda

@@ -138,6 +138,7 @@ void set_plain_side(const fp8_quantize_args &a, const QuantizeNames &n, int32_t 
   ops::Cast &cast = plan.copies[plan.copy_count++];
   cast.src = plan.op.x;
   cast.dst = copy;
+  cast.max_sms = plan.op.max_sms;
 }
 
 bool same_memory(const fp8_qtensor &q) {  // a device that multiplies any layout: col is row with swapped strides

@@ -13,7 +13,7 @@ struct Cast {  // dst = convert(src * scale): any of F32/F16/BF16/E4M3/E5M2 to a
   Matrix src, dst;
   const float *scale;  // device, one element; NULL = 1
   int32_t saturate;
-  int32_t reserved;
+  int32_t max_sms;  // 0 = the context's, as in every call that has none
 };
 
 }  // namespace fp8::ops

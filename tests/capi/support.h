@@ -56,6 +56,11 @@ TEST_UNUSED static int32_t test_device(void) { /* FP8_TEST_DEVICE: the GPU, whic
   return device && test_backend() == FP8_BACKEND_CUDA ? atoi(device) : 0;
 }
 
+TEST_UNUSED static int32_t test_max_sms(void) { /* FP8_TEST_MAX_SMS: multiprocessors, for calls that give none */
+  const char *most = getenv("FP8_TEST_MAX_SMS");
+  return most ? atoi(most) : 0;
+}
+
 TEST_UNUSED static fp8_context *new_context(uint32_t flags) {
   fp8_context *c = NULL;
   fp8_context_config config;
@@ -64,6 +69,7 @@ TEST_UNUSED static fp8_context *new_context(uint32_t flags) {
   config.device = test_device();
   config.flags = flags;
   config.threads = 2;
+  config.max_sms = test_max_sms();
   OK(fp8_context_create(&config, &c));
   return c;
 }

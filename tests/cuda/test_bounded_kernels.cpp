@@ -76,6 +76,8 @@ void around_a_product(void **) {
     g.d = matrix(p, num::kBF16, rows, k, 1504);
     return cuda::launch_finish(g, x.data(), k, most, nullptr);
   });
+  for (const int32_t dtype : {int32_t{num::kF32}, int32_t{num::kBF16}, int32_t{num::kE4M3}})
+    same_with_few(5000 * 4, [&](void *p, int32_t most) { return cuda::launch_noise(p, 5000, dtype, most, nullptr); });
   g.a = g.b = side;
   g.a.codes.cols = g.b.codes.cols = 96;
   same_with_few(rows * rows * 4, [&](void *p, int32_t most) {
@@ -83,6 +85,65 @@ void around_a_product(void **) {
     g.d = matrix(p, num::kF32, rows, rows, rows);
     return cuda::launch_small(g, most ? most : 1000, nullptr);
   });
+}
+
+// Copies, casts, transposes, dequantization, measurement.
+void moves(void **) {
+  constexpr int64_t rows = 165, cols = 304, ld = 320;  // ragged for every tile
+  test::Random r(5);
+  uint8_t *codes = static_cast<uint8_t *>(aligned(ld * ld));
+  std::vector<uint64_t> words(rows * ld);
+  std::vector<float> x(rows * ld), scales(cols * 3);
+  const float half = 0.5f;
+  for (int64_t i = 0; i < ld * ld; ++i) codes[i] = static_cast<uint8_t>(r.next());
+  for (auto &v : words) v = static_cast<uint64_t>(r.next()) << 32 | r.next();
+  for (auto &v : x) v = r.gauss();
+  for (auto &v : scales) v = std::ldexp(1.0f, static_cast<int>(r.below(20)) - 10);
+  for (const int32_t dtype : {int32_t{num::kE4M3}, int32_t{num::kBF16}, int32_t{num::kF32}, 10 /* U64 */})
+    same_with_few(cols * 170 * 8, [&](void *p, int32_t most) {
+      const ops::Transpose t{matrix(words.data(), dtype, rows, cols, ld), matrix(p, dtype, cols, rows, 170)};
+      return cuda::launch_transpose(t, most, nullptr);
+    });
+  same_with_few(cols * 272, [&](void *p, int32_t most) {  // by 16 bytes
+    const ops::Transpose t{matrix(codes, num::kE4M3, 272, cols, ld), matrix(p, num::kE4M3, cols, 272, 272)};
+    return cuda::launch_transpose(t, most, nullptr);
+  });
+  for (const float *scale : {static_cast<const float *>(nullptr), &half})
+    same_with_few(rows * cols * 2, [&](void *p, int32_t most) {
+      ops::Cast c{};
+      c.src = matrix(x.data(), num::kF32, rows, cols, ld), c.dst = matrix(p, num::kBF16, rows, cols, cols);
+      c.scale = scale;
+      return cuda::launch_cast(c, most, nullptr);
+    });
+  for (const int is_col : {0, 1}) {
+    ops::Side side{};
+    side.scaling = num::k1x128;
+    side.codes = matrix(codes, num::kE4M3, is_col ? cols : rows, is_col ? rows : cols, ld);
+    side.scale = {scales.data(), num::kF32, 0, side.codes.rows, 3, 3, 1};
+    same_with_few(rows * cols * 2, [&](void *p, int32_t most) {
+      const ops::Dequantize d{side, is_col, 0, matrix(p, num::kBF16, rows, cols, cols)};
+      return cuda::launch_dequantize(d, most, nullptr);
+    });
+    const size_t bytes = static_cast<size_t>(cuda::measure_bytes(rows, cols));
+    same_with_few(bytes + 32, [&](void *p, int32_t most) {
+      ops::Measure m{};
+      m.side = side, m.is_col = is_col, m.x = matrix(x.data(), num::kF32, rows, cols, ld);
+      m.sums = {static_cast<char *>(p) + bytes, 0, 0, 4, 1};
+      return cuda::launch_measure(m, p, most, nullptr);
+    });
+  }
+  const int64_t tall = 65700;  // whose bands are several blocks
+  const size_t bytes = static_cast<size_t>(cuda::measure_bytes(tall, 2));
+  same_with_few(bytes + 32, [&](void *p, int32_t most) {
+    ops::Measure m{};
+    m.side.scaling = num::kTensor;
+    m.side.codes = matrix(codes, num::kE4M3, tall, 2, 1);
+    m.side.scale = {scales.data(), num::kF32, 0, 1, 1, 1, 1};
+    m.x = matrix(words.data(), num::kE4M3, tall, 2, 1);
+    m.sums = {static_cast<char *>(p) + bytes, 0, 0, 4, 1};
+    return cuda::launch_measure(m, p, most, nullptr);
+  });
+  free(codes);
 }
 
 // A random call on a device of `sms`: the CPU's bytes? *grid: blocks of its largest.
@@ -133,6 +194,7 @@ void quantize_stays_within(void **) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(around_a_product), cmocka_unit_test(quantize_stays_within)};
+  const CMUnitTest tests[] = {cmocka_unit_test(around_a_product), cmocka_unit_test(moves),
+                              cmocka_unit_test(quantize_stays_within)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

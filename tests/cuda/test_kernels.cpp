@@ -171,7 +171,7 @@ void moves_equal_cpu(void **) {
       std::memset(out[way], 0xcd, bytes);
       ops::Transpose t{matrix(src, from, rows, cols, ld), matrix(out[way], from, cols, rows, (rows + 15) / 16 * 16)};
       if (way)
-        assert_int_equal(cuda::launch_transpose(t, nullptr), cudaSuccess);
+        assert_int_equal(cuda::launch_transpose(t, 0, nullptr), cudaSuccess);
       else
         cpu::transpose(t, {nullptr, nullptr});
     }
@@ -184,7 +184,7 @@ void moves_equal_cpu(void **) {
       c.scale = round % 2 ? &scale : nullptr;
       c.saturate = round % 3 != 0;
       if (way)
-        assert_int_equal(cuda::launch_cast(c, nullptr), cudaSuccess);
+        assert_int_equal(cuda::launch_cast(c, 0, nullptr), cudaSuccess);
       else
         cpu::cast(c, {nullptr, nullptr});
     }
@@ -218,7 +218,7 @@ void dequantize_and_measure_equal_cpu(void **) {
           d.is_col = col;
           d.x = matrix(out[way], seed % 2 ? num::kF32 : num::kBF16, c.rows, c.cols, c.cols);
           if (way)
-            assert_int_equal(cuda::launch_dequantize(d, nullptr), cudaSuccess);
+            assert_int_equal(cuda::launch_dequantize(d, 0, nullptr), cudaSuccess);
           else
             cpu::dequantize(d, {nullptr, nullptr});
           ops::Measure m{};
@@ -230,7 +230,7 @@ void dequantize_and_measure_equal_cpu(void **) {
               way ? static_cast<uint64_t>(cuda::measure_bytes(c.rows, c.cols)) : cpu::measure_workspace(m);
           m.workspace = aligned(m.workspace_bytes);
           if (way)
-            assert_int_equal(cuda::launch_measure(m, m.workspace, nullptr), cudaSuccess);
+            assert_int_equal(cuda::launch_measure(m, m.workspace, 0, nullptr), cudaSuccess);
           else
             cpu::measure(m, {nullptr, nullptr});
           free(m.workspace);

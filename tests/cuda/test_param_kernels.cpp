@@ -161,6 +161,15 @@ ops::ParamSide make_side(List &l, const ops::ParamItem &m, bool col, Sided &memo
   return s;
 }
 
+// As many blocks as suit; in every third list at most 3 too.
+int g_bounded = 0;
+std::vector<int32_t> mosts(uint64_t seed) { return seed % 3 ? std::vector<int32_t>{0} : std::vector<int32_t>{0, 3}; }
+void within(int32_t most) {
+  if (!most) return;
+  assert_in_range(emulate::machine().most, 0, most);
+  g_bounded += emulate::machine().most == unsigned(most);
+}
+
 // One of the steps by both backends, from the same bytes.
 enum Step { kAmax, kCast, kAssemble };
 void run_both(List &l, Step step, void *out, size_t bytes, uint64_t seed, const char *what) {
@@ -171,19 +180,25 @@ void run_both(List &l, Step step, void *out, size_t bytes, uint64_t seed, const 
   int32_t launches = 0;
   (step == kAmax ? cpu::param_amax : step == kCast ? cpu::param_cast : cpu::param_assemble)(l.p, alone);
   want.assign(static_cast<uint8_t *>(out), static_cast<uint8_t *>(out) + bytes);
-  std::memcpy(out, before.data(), bytes);
-  assert_int_equal((step == kAmax   ? cuda::launch_param_amax
-                    : step == kCast ? cuda::launch_param_cast
-                                    : cuda::launch_param_assemble)(l.p, nullptr, &launches),
-                   cudaSuccess);
-  const uint8_t *got = static_cast<const uint8_t *>(out);
-  for (size_t i = 0; i < bytes; ++i)
-    if (got[i] != want[i]) {
-      std::printf("list %llu, scaling %d, rule %d, world %d, sides %u: %s differs at byte %zu of %zu: %02x, not %02x\n",
-                  static_cast<unsigned long long>(seed), l.p.scaling, l.p.rule, l.p.world, l.p.sides, what, i, bytes,
-                  got[i], want[i]);
-      fail();
-    }
+  for (const int32_t most : mosts(seed)) {
+    std::memcpy(out, before.data(), bytes);
+    emulate::machine().most = 0;
+    assert_int_equal((step == kAmax   ? cuda::launch_param_amax
+                      : step == kCast ? cuda::launch_param_cast
+                                      : cuda::launch_param_assemble)(l.p, most, nullptr, &launches),
+                     cudaSuccess);
+    within(most);
+    const uint8_t *got = static_cast<const uint8_t *>(out);
+    for (size_t i = 0; i < bytes; ++i)
+      if (got[i] != want[i]) {
+        std::printf(
+            "list %llu, scaling %d, rule %d, world %d, sides %u, blocks %d: %s differs at byte %zu of %zu: %02x, not "
+            "%02x\n",
+            static_cast<unsigned long long>(seed), l.p.scaling, l.p.rule, l.p.world, l.p.sides, most, what, i, bytes,
+            got[i], want[i]);
+        fail();
+      }
+  }
 }
 
 void assemble(List &l, uint64_t seed, uint32_t sides, bool travels) {
@@ -242,10 +257,16 @@ void check_list(uint64_t seed, int32_t world, int32_t kind = 0, int64_t side = 0
     ops::ReduceMax reduce{l.amaxes[0].data(), sources.data(), some, l.p.amax_dtype, l.p.amax_count};
     cpu::reduce_max(reduce, {nullptr, nullptr});
     std::swap(copy, l.amaxes[0]);
+    const auto before = l.amaxes[0];
     int32_t launches = 0;
     reduce.dst = l.amaxes[0].data();
-    assert_int_equal(cuda::launch_reduce_max(reduce, nullptr, &launches), cudaSuccess);
-    assert_memory_equal(copy.data(), l.amaxes[0].data(), copy.size() * 4);
+    for (const int32_t most : mosts(seed)) {
+      std::copy(before.begin(), before.end(), l.amaxes[0].begin());
+      emulate::machine().most = 0;
+      assert_int_equal(cuda::launch_reduce_max(reduce, most, nullptr, &launches), cudaSuccess);
+      within(most);
+      assert_memory_equal(copy.data(), l.amaxes[0].data(), copy.size() * 4);
+    }
     for (auto &a : l.amaxes) a = l.amaxes[0];
   }
   for (int32_t k = 0; k < some; ++k) {
@@ -260,6 +281,7 @@ void check_list(uint64_t seed, int32_t world, int32_t kind = 0, int64_t side = 0
 
 void steps_equal_cpu(void **) {
   for (uint64_t seed = 0; seed < 60; ++seed) check_list(seed, 1 + int32_t(seed * 5 % 7));
+  assert_in_range(g_bounded, 100, 10000);
 }
 
 // Tiles of which one rank owns every element take another way through the kernels.
@@ -317,9 +339,9 @@ void few_launches(void **) {
     p.slots = slots.data();
     assert_int_equal(cuda::param_table_bytes(p), 0);
     int32_t launches = 0;
-    cuda::launch_param_amax(p, nullptr, &launches);
-    cuda::launch_param_cast(p, nullptr, &launches);
-    cuda::launch_param_assemble(p, nullptr, &launches);
+    cuda::launch_param_amax(p, 0, nullptr, &launches);
+    cuda::launch_param_cast(p, 0, nullptr, &launches);
+    cuda::launch_param_assemble(p, 0, nullptr, &launches);
     assert_in_range(launches, 3, 10);
   }
   emulate::machine().idle = false;

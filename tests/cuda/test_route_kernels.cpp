@@ -51,23 +51,32 @@ Bytes floats(int64_t count, int32_t dtype) {
   return b;
 }
 
-// Both backends write `out`, from the same bytes.
+// Both backends write `out`, from the same bytes; CUDA with as many blocks as suit and with two at most, whatever the
+// context leaves.
+int g_bounded = 0;
 template <class Op>
 void run_both(const Op &op, Bytes &out, void (*cpu_way)(const Op &, const cpu::Parallel &),
-              cudaError_t (*cuda_way)(const Op &, cudaStream_t), const char *what) {
+              cudaError_t (*cuda_way)(const Op &, int32_t, cudaStream_t), const char *what) {
   const Bytes before = out;
   cpu_way(op, {nullptr, nullptr});
   const Bytes want = out;
-  std::memcpy(out.data(), before.data(), out.size());
-  assert_int_equal(cuda_way(op, nullptr), cudaSuccess);
-  for (size_t i = 0; i < out.size(); ++i)
-    if (out[i] != want[i]) {
-      std::printf("%s differs at byte %zu of %zu: %02x, not %02x\n", what, i, out.size(), out[i], want[i]);
-      fail();
-    }
+  for (const int32_t most : {0, 2}) {
+    std::memcpy(out.data(), before.data(), out.size());
+    emulate::machine().most = 0;
+    assert_int_equal(cuda_way(op, most, nullptr), cudaSuccess);
+    if (most) assert_in_range(emulate::machine().most, 0, most);
+    g_bounded += most && emulate::machine().most == unsigned(most);
+    for (size_t i = 0; i < out.size(); ++i)
+      if (out[i] != want[i]) {
+        std::printf("%s, blocks %d, differs at byte %zu of %zu: %02x, not %02x\n", what, most, i, out.size(), out[i],
+                    want[i]);
+        fail();
+      }
+  }
 }
 
 void copies(void **) {
+  g_bounded = 0;
   const int64_t widths[] = {0, 1, 5, 16, 33, 64, 200, 512, 700, 5000, 16384, 20000, 40000};
   for (int round = 0; round < 120; ++round) {
     const int32_t dtypes[] = {num::kE4M3, num::kBF16, num::kF32, kU8}, dtype = dtypes[below(4)],
@@ -113,9 +122,11 @@ void copies(void **) {
     }
     run_both(r, out, cpu::route_copy, cuda::launch_route_copy, "copied rows");
   }
+  assert_in_range(g_bounded, 20, 120);
 }
 
 void combines(void **) {
+  g_bounded = 0;
   for (int round = 0; round < 30; ++round) {
     const int32_t in = below(2) ? num::kBF16 : int32_t{num::kF32}, to = below(2) ? num::kBF16 : int32_t{num::kF32};
     const int64_t tokens = below(9), cols = 1 + below(300), rows = 1 + below(30), k = 1 + below(5);
@@ -136,9 +147,11 @@ void combines(void **) {
     }
     run_both(r, out, cpu::route_combine, cuda::launch_route_combine, "combined rows");
   }
+  assert_in_range(g_bounded, 5, 30);
 }
 
 void backwards(void **) {
+  g_bounded = 0;
   for (int round = 0; round < 30; ++round) {
     const int32_t dtype = below(2) ? num::kBF16 : int32_t{num::kF32};
     const int64_t packed = 1 + below(9), rows = below(20), cols = 1 + below(600), k = 1 + below(5);
@@ -174,6 +187,7 @@ void backwards(void **) {
     scalar.out.rows = rows;
     run_both(scalar, scalars, cpu::route_scalar, cuda::launch_route_scalar, "scalars");
   }
+  assert_in_range(g_bounded, 10, 60);
 }
 
 }  // namespace

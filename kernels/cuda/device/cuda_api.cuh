@@ -110,4 +110,35 @@ __device__ __forceinline__ void atomic_add(uint64_t *p, uint64_t v) {
 }
 #endif
 
+// One-dimensional grids over `blocks` blocks of work, at most `most` of them where that is not 0. False: more than a
+// grid may have.
+inline bool grid_of(int64_t blocks, int32_t most, dim3 *grid) {
+  *grid = dim3(static_cast<unsigned>(most > 0 && most < blocks ? most : blocks));
+  return blocks < int64_t{1} << 31;
+}
+
+// body(block) of every block of work. kFew: by a grid with fewer blocks, since a call leaves multiprocessors to others;
+// a kernel of its own, because the loop takes registers.
+template <bool kFew, class Body>
+__device__ __forceinline__ void each_block(unsigned blocks, Body &&body) {
+  if constexpr (kFew) {
+    for (unsigned block = blockIdx.x; block < blocks; block += gridDim.x) {
+      if (block != blockIdx.x) __syncthreads();  // all have read what the last one left in shared memory
+      body(block);
+    }
+  } else {
+    body(blockIdx.x);
+  }
+}
+
+// The kernel for the grid that `most` leaves.
+template <class... P, class... A>
+cudaError_t launch_blocks(void (*whole)(P...), void (*few)(P...), int64_t blocks, int32_t most, dim3 block,
+                          cudaStream_t stream, A &&...arguments) {
+  dim3 grid;
+  if (!blocks) return cudaSuccess;
+  if (!grid_of(blocks, most, &grid)) return cudaErrorInvalidValue;
+  return launch(grid.x < blocks ? few : whole, grid, block, stream, false, arguments...);
+}
+
 }  // namespace fp8::cuda

@@ -25,13 +25,14 @@ struct Args {
   ops::ParamList p;             // its pointers to host memory are not for kernels
   int32_t count, world;         // in this table
   int32_t items_at, pieces_at;  // bytes into it
+  uint32_t units;               // of all its items, a block each
   const uint8_t *far;           // where the table lies if it isn't `near`
   uint4 near[kTableBytes / 16];
 };
 static_assert(sizeof(Args) <= 32764, "a kernel's arguments");
 
 struct MasterItem {
-  int64_t first;  // of its units in the grid
+  int64_t first;  // of its units among all
   int64_t rows, cols;
   const void *master;
   int64_t amax;
@@ -64,7 +65,7 @@ __device__ __forceinline__ const Piece &piece_at(const Args &a, int i, int rank)
   return table_at<Piece>(a, a.pieces_at + (int64_t{i} * a.world + rank) * int64_t{sizeof(Piece)});
 }
 
-// The item that owns a unit of the grid: `first` leads every item.
+// The item that owns a unit: `first` leads every item.
 template <class Item>
 __device__ __forceinline__ int find_item(const Args &a, int64_t unit) {
   int low = 0, high = a.count;
@@ -90,16 +91,16 @@ int64_t table_bytes(int64_t bases, int64_t world, int64_t count) {
   return align16(bases * 8) + align16(count * int64_t{sizeof(Item)}) + align16(count * world * int64_t{sizeof(Piece)});
 }
 
-// launch(args, grid) for as many items at a time as a table holds; items without units are left out. grid_of(i) counts
+// launch(args) for as many items at a time as a table holds; items without units are left out. count_of(i) counts
 // an item's units, item_of(i, first) and pieces_of(i, out) describe it.
-template <class Item, class Piece, class GridOf, class ItemOf, class PiecesOf, class Launch>
-cudaError_t each_table(const ops::ParamList &p, int32_t world, const std::vector<int64_t> &bases, GridOf &&grid_of,
+template <class Item, class Piece, class CountOf, class ItemOf, class PiecesOf, class Launch>
+cudaError_t each_table(const ops::ParamList &p, int32_t world, const std::vector<int64_t> &bases, CountOf &&count_of,
                        ItemOf &&item_of, PiecesOf &&pieces_of, cudaStream_t stream, int32_t *launches,
                        Launch &&launch_table) {
   Args args{};
   std::vector<Item> items;
   std::vector<Piece> pieces;
-  int64_t grid = 0;
+  int64_t total = 0;
   const auto flush = [&]() -> cudaError_t {
     if (items.empty()) return cudaSuccess;
     args.p = p;
@@ -128,23 +129,24 @@ cudaError_t each_table(const ops::ParamList &p, int32_t world, const std::vector
       }
     }
     ++*launches;
-    const cudaError_t e = launch_table(args, dim3(unsigned(grid)));
+    args.units = uint32_t(total);
+    const cudaError_t e = launch_table(args);
     items.clear();
     pieces.clear();
-    grid = 0;
+    total = 0;
     return e;
   };
   for (int32_t i = 0; i < p.count; ++i) {
-    const int64_t n = grid_of(i);
+    const int64_t n = count_of(i);
     if (n == 0) continue;
-    if (grid + n > INT32_MAX ||
+    if (total + n > INT32_MAX ||
         table_bytes<Item, Piece>(int64_t(bases.size()), world, int64_t(items.size()) + 1) > kTableBytes) {
       const cudaError_t e = flush();
       if (e != cudaSuccess) return e;
     }
-    items.push_back(item_of(i, grid));
+    items.push_back(item_of(i, total));
     pieces_of(i, pieces);
-    grid += n;
+    total += n;
   }
   return flush();
 }

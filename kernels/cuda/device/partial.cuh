@@ -18,13 +18,13 @@ struct Unit {
   bool any;
 };
 
-__device__ __forceinline__ Unit find_unit(const Args &a) {
-  const int i = find_item<MasterItem>(a, blockIdx.x);
+__device__ __forceinline__ Unit find_unit(const Args &a, unsigned unit) {
+  const int i = find_item<MasterItem>(a, unit);
   Unit u;
   u.m = item_at<MasterItem>(a, i);
   u.rank = a.p.rank >= 0 ? a.p.rank : *a.p.rank_data;
   u.own = piece_at<ops::ParamPiece>(a, i, u.rank);
-  const int64_t across = units(u.m.cols, kSquare), index = blockIdx.x - u.m.first;
+  const int64_t across = units(u.m.cols, kSquare), index = unit - u.m.first;
   u.any = u.own.count > 0;
   u.row0 = u.col0 = 0;
   if (!u.any) return u;
@@ -118,7 +118,7 @@ int64_t units_of(const ops::ParamList &p, int32_t i) {
   return most;
 }
 
-// launch_one(args, grid, dtype) for each master dtype (a list has one, most often). A known rank's pieces go up as a
+// launch_one(args, dtype) for each master dtype (a list has one, most often). A known rank's pieces go up as a
 // world of one; the bases are the ranks' shifts of the row part.
 template <class Launch>
 cudaError_t over_masters(const ops::ParamList &p, cudaStream_t stream, int32_t *launches, Launch &&launch_one) {
@@ -137,7 +137,7 @@ cudaError_t over_masters(const ops::ParamList &p, cudaStream_t stream, int32_t *
           const ops::ParamPiece *pieces = p.pieces + int64_t{i} * p.world + first;
           out.insert(out.end(), pieces, pieces + world);
         },
-        stream, launches, [&](const Args &args, dim3 grid) { return launch_one(args, grid, dtype); });
+        stream, launches, [&](const Args &args) { return launch_one(args, dtype); });
     if (e != cudaSuccess) return e;
   }
   return cudaSuccess;

@@ -65,6 +65,12 @@ class Current {
 
 inline Device &device_of(void *self) { return *static_cast<Device *>(self); }
 inline cudaStream_t stream_of(fp8_stream s) { return static_cast<cudaStream_t>(s); }
+// Blocks of a grid at most, 0 = as many as suit: of more, each could take a multiprocessor of its own. `max_sms`: the
+// call's, 0 = the context's.
+inline int32_t most_blocks(const Device &d, int32_t max_sms = 0) {
+  const int32_t n = max_sms ? max_sms : d.config.max_sms;
+  return n < d.sms ? n : 0;
+}
 
 // Sets the thread's detail through the host table; returns the status.
 int32_t refuse(const Device &d, int32_t status, const char *pattern, ...) __attribute__((format(printf, 3, 4)));

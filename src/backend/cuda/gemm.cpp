@@ -92,8 +92,7 @@ int32_t gemm(void *self, const ops::Gemm *gemm, fp8_stream s) {
   if (!g.d.rows || !g.d.cols) return FP8_OK;
   Current current(d);
   cudaStream_t stream = stream_of(s);
-  // a block a multiprocessor: of more, each could take one of its own
-  const int32_t most = g.max_sms > 0 && g.max_sms < d.sms ? g.max_sms : 0;
+  const int32_t most = most_blocks(d, g.max_sms);
   int launches = 0;
   Chosen c;
   const bool times = (d.config.flags & FP8_CONTEXT_TUNE) && !capturing(stream);

@@ -14,7 +14,7 @@ int32_t workspace(void *, const ops::ParamList *p, uint64_t *bytes) {
   return FP8_OK;
 }
 
-template <cudaError_t (*launch)(const ops::ParamList &, cudaStream_t, int32_t *)>
+template <cudaError_t (*launch)(const ops::ParamList &, int32_t, cudaStream_t, int32_t *)>
 int32_t run_list(void *self, const ops::ParamList *p, fp8_stream stream) {
   const Device &d = device_of(self);
   const int64_t need = param_table_bytes(*p);
@@ -24,7 +24,7 @@ int32_t run_list(void *self, const ops::ParamList *p, fp8_stream stream) {
   Current current(d);
   int32_t launches = 0;
   try {
-    const cudaError_t e = launch(*p, stream_of(stream), &launches);
+    const cudaError_t e = launch(*p, most_blocks(d), stream_of(stream), &launches);
     count(d, ops::Counters::kLaunches, static_cast<uint64_t>(launches));
     return check_cuda(d, e, "a list of primary weights");
   } catch (const std::exception &e) {
@@ -36,17 +36,17 @@ int32_t reduce(void *self, const ops::ReduceMax *r, fp8_stream stream) {
   const Device &d = device_of(self);
   Current current(d);
   int32_t launches = 0;
-  const cudaError_t e = launch_reduce_max(*r, stream_of(stream), &launches);
+  const cudaError_t e = launch_reduce_max(*r, most_blocks(d), stream_of(stream), &launches);
   count(d, ops::Counters::kLaunches, static_cast<uint64_t>(launches));
   return check_cuda(d, e, "a maximum over ranks");
 }
 
-template <class Op, cudaError_t (*launch)(const Op &, cudaStream_t)>
+template <class Op, cudaError_t (*launch)(const Op &, int32_t, cudaStream_t)>
 int32_t route(void *self, const Op *op, fp8_stream stream) {
   const Device &d = device_of(self);
   Current current(d);
   count(d, ops::Counters::kLaunches);
-  return check_cuda(d, launch(*op, stream_of(stream)), "routing rows");
+  return check_cuda(d, launch(*op, most_blocks(d), stream_of(stream)), "routing rows");
 }
 
 }  // namespace

@@ -43,8 +43,8 @@ struct Scratch {
            !cudaMalloc(&b, static_cast<size_t>(count_b * size_of(k.b_dtype))) &&
            !cudaMalloc(&d, static_cast<size_t>(count_d * size_of(k.d_dtype))) &&
            !cudaMalloc(&vector, static_cast<size_t>(count_v * 4)) && !cudaMalloc(&workspace, kLtWorkspace) &&
-           !launch_noise(a, count_a, k.a_dtype, stream) && !launch_noise(b, count_b, k.b_dtype, stream) &&
-           !launch_noise(vector, count_v, FP8_DTYPE_F32, stream) &&
+           !launch_noise(a, count_a, k.a_dtype, k.sms, stream) && !launch_noise(b, count_b, k.b_dtype, k.sms, stream) &&
+           !launch_noise(vector, count_v, FP8_DTYPE_F32, k.sms, stream) &&
            !cudaMemsetAsync(d, 0, static_cast<size_t>(count_d * size_of(k.d_dtype)), stream);
     if (!good) (void)cudaGetLastError();
   }

@@ -37,7 +37,7 @@ int32_t dequantize(void *self, const ops::Dequantize *q, fp8_stream stream) {
   const Device &d = device_of(self);
   Current current(d);
   count(d, ops::Counters::kLaunches);
-  return check_cuda(d, launch_dequantize(*q, stream_of(stream)), "dequantizing");
+  return check_cuda(d, launch_dequantize(*q, most_blocks(d), stream_of(stream)), "dequantizing");
 }
 
 int32_t measure_workspace(void *, const ops::Measure *m, uint64_t *bytes) {
@@ -52,21 +52,21 @@ int32_t measure(void *self, const ops::Measure *m, fp8_stream stream) {
     return short_workspace(d, m->workspace_bytes, need, "measuring");
   Current current(d);
   count(d, ops::Counters::kLaunches, 3);
-  return check_cuda(d, launch_measure(*m, m->workspace, stream_of(stream)), "measuring");
+  return check_cuda(d, launch_measure(*m, m->workspace, most_blocks(d), stream_of(stream)), "measuring");
 }
 
 int32_t transpose(void *self, const ops::Transpose *t, fp8_stream stream) {
   const Device &d = device_of(self);
   Current current(d);
   count(d, ops::Counters::kLaunches);
-  return check_cuda(d, launch_transpose(*t, stream_of(stream)), "transposing");
+  return check_cuda(d, launch_transpose(*t, most_blocks(d), stream_of(stream)), "transposing");
 }
 
 int32_t cast(void *self, const ops::Cast *c, fp8_stream stream) {
   const Device &d = device_of(self);
   Current current(d);
   count(d, ops::Counters::kLaunches);
-  return check_cuda(d, launch_cast(*c, stream_of(stream)), "casting");
+  return check_cuda(d, launch_cast(*c, most_blocks(d, c->max_sms), stream_of(stream)), "casting");
 }
 
 }  // namespace fp8::cuda

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Everything that needs a GPU, in one go; logs and tables go to a folder, a summary to the terminal.
-# usage: tests/cuda/device/run.sh BUILD OUTPUT [correct|capi|speed|sanitize]...   (default: correct capi speed)
+# usage: tests/cuda/device/run.sh BUILD OUTPUT [correct|capi|few|speed|sanitize]...   (default: correct capi speed)
 # Several GPUs: ranks.sh, beside this file.
 set -u
 build=$(cd "$1" && pwd)
@@ -32,6 +32,11 @@ for part in "$@"; do
     capi)
       for program in "$build"/tests/capi/test_capi_*; do
         if [ -f "$program" ] && [ -x "$program" ]; then step "$(basename "$program")" 120 "$program"; fi
+      done
+      ;;
+    few)  # capi, on three multiprocessors
+      for program in "$build"/tests/capi/test_capi_*; do
+        if [ -f "$program" ] && [ -x "$program" ]; then FP8_TEST_MAX_SMS=3 step "few_$(basename "$program")" 120 "$program"; fi
       done
       ;;
     speed)
