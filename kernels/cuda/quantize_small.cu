@@ -40,11 +40,10 @@ __device__ __forceinline__ void put_small(const SmallSide &s, int64_t line, floa
 template <bool kByRow, int kSides>
 __global__ void __launch_bounds__(kLeanThreads, 1) quantize_small(const __grid_constant__ SmallArgs p, unsigned down) {
   constexpr bool has_row = (kSides & 1) != 0, has_col = (kSides & 2) != 0;
-  constexpr int kWarps = kLeanThreads / 32;
   __shared__ __align__(16) uint2 units[kTile * 16];
-  __shared__ __align__(16) uint32_t part[kWarps][kTile / 2];
+  __shared__ __align__(16) ColumnParts part;
   __shared__ __align__(16) float multiplier[kTile];  // of columns
-  __shared__ float warps[kWarps];
+  __shared__ float warps[kLeanThreads / 32];
   const TileArgs a = lean_args(p);
   const int t = threadIdx.x, lane = t & 31, warp = t >> 5, rg = t >> 4, cg = t & 15;
   const unsigned across = static_cast<unsigned>(a.tiles_c);
@@ -94,14 +93,10 @@ __global__ void __launch_bounds__(kLeanThreads, 1) quantize_small(const __grid_c
 #pragma unroll
         for (int q = 0; q < 4; ++q) m[q] = amax2_bf16(m[q], n[q]);
       }
-      uint32_t b = scatter_words(m, lane, 8, 4);  // rows 2 (cg >> 2) and the next
-      b = amax2_bf16(b, shuffle_xor_bits(b, 2));
-      b = amax2_bf16(b, shuffle_xor_bits(b, 1));
-      const float v = lane & 1 ? high_float(b) : low_float(b);
-      const int line = 8 * rg + 2 * (cg >> 2) + (lane & 1);
+      const float v = row_maximum(m, lane);
+      const int line = 8 * rg + kept_row(lane);
       const num::ScaleOf s = num::scale_of(p.dtype, p.rule, v, p.floor);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) mr[i] = shuffle(s.multiplier, (lane & 16) | (i & 6) << 1 | (i & 1));
+      spread_rows(s.multiplier, lane, mr);
       if (tile_c == 0 && (cg & 2) == 0 && line < rows) put_small(p.side[0], row0 + line, v, s);
     }
     if (has_col) {
@@ -116,16 +111,10 @@ __global__ void __launch_bounds__(kLeanThreads, 1) quantize_small(const __grid_c
 #pragma unroll
         for (int k = 0; k < 4; ++k) m[k] = amax2_bf16(m[k], n[k]);
       }
-      const bool up = lane & 16;
-      const uint32_t b = amax2_bf16(up ? m[2] : m[0], shuffle_xor_bits(up ? m[0] : m[2], 16)),
-                     c = amax2_bf16(up ? m[3] : m[1], shuffle_xor_bits(up ? m[1] : m[3], 16));
-      *reinterpret_cast<uint2 *>(&part[warp][4 * cg + (up ? 2 : 0)]) = make_uint2(b, c);
+      put_columns(m, part[warp], lane, cg);
       __syncthreads();
       if (t < kTile) {
-        uint32_t b = 0;
-#pragma unroll
-        for (int w = 0; w < kWarps; ++w) b = amax2_bf16(b, part[w][t / 2]);
-        const float v = t & 1 ? high_float(b) : low_float(b);
+        const float v = column_maximum(part, t);
         const num::ScaleOf s = num::scale_of(p.dtype, p.rule, v, p.floor);
         multiplier[t] = s.multiplier;
         if (tile_r == 0 && t < cols) put_small(p.side[1], col0 + t, v, s);

@@ -130,6 +130,33 @@ __device__ __forceinline__ uint32_t scatter_words(const uint32_t (&m)[4], int la
                  b = amax2_bf16(up ? m[3] : m[1], shuffle_xor_bits(up ? m[1] : m[3], high));
   return amax2_bf16(odd ? b : a, shuffle_xor_bits(odd ? a : b, low));
 }
+// A row's maximum over the 16 lanes that share it, from pair_rows(): lane l gets that of the thread's row kept_row(l).
+__device__ __forceinline__ int kept_row(int lane) { return 2 * ((lane & 15) >> 2) + (lane & 1); }
+__device__ __forceinline__ float row_maximum(const uint32_t (&m)[4], int lane) {
+  uint32_t b = scatter_words(m, lane, 8, 4);
+  b = amax2_bf16(b, shuffle_xor_bits(b, 2));
+  b = amax2_bf16(b, shuffle_xor_bits(b, 1));
+  return lane & 1 ? high_float(b) : low_float(b);
+}
+// To all eight rows of each thread what the lanes above made of their rows.
+__device__ __forceinline__ void spread_rows(float kept, int lane, float (&mr)[8]) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) mr[i] = shuffle(kept, (lane & 16) | (i & 6) << 1 | (i & 1));
+}
+// The warp's column maxima, from pair_columns(), to its line of `part`; then a column's over all warps.
+using ColumnParts = uint32_t[kLeanThreads / 32][kTile / 2];
+__device__ __forceinline__ void put_columns(const uint32_t (&m)[4], uint32_t (&line)[kTile / 2], int lane, int cg) {
+  const bool up = lane & 16;
+  const uint32_t b = amax2_bf16(up ? m[2] : m[0], shuffle_xor_bits(up ? m[0] : m[2], 16)),
+                 c = amax2_bf16(up ? m[3] : m[1], shuffle_xor_bits(up ? m[1] : m[3], 16));
+  *reinterpret_cast<uint2 *>(&line[4 * cg + (up ? 2 : 0)]) = make_uint2(b, c);
+}
+__device__ __forceinline__ float column_maximum(const ColumnParts &part, int column) {
+  uint32_t b = 0;
+#pragma unroll
+  for (int w = 0; w < kLeanThreads / 32; ++w) b = amax2_bf16(b, part[w][column / 2]);
+  return column & 1 ? high_float(b) : low_float(b);
+}
 
 // E8M0 of a block, its multiplier as BF16.
 __device__ __forceinline__ uint32_t code_of(const TileArgs &a, float amax) {

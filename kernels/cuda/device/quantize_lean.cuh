@@ -24,7 +24,7 @@ constexpr unsigned kCachedTiles = 1024;  // 32 MiB
 
 struct LeanShared {
   uint2 units[kTile * 16];
-  uint32_t part[kLeanThreads / 32][kTile / 2];
+  ColumnParts part;
   float multiplier[2][kTile];  // of rows, of columns
   float warps[kLeanThreads / 32];
   uint32_t codes[2][kTile];  // 1x32: four scales of a row, of a column
@@ -186,32 +186,22 @@ __global__ void __launch_bounds__(kLeanThreads, kStats ? 3 : kLeanBlocks<kKind, 
     if (has_col) {
       uint32_t m[4];
       pair_columns(x, m);
-      const bool up = lane & 16;
-      const uint32_t p = amax2_bf16(up ? m[2] : m[0], shuffle_xor_bits(up ? m[0] : m[2], 16)),
-                     q = amax2_bf16(up ? m[3] : m[1], shuffle_xor_bits(up ? m[1] : m[3], 16));
-      *reinterpret_cast<uint2 *>(&shared.part[warp][4 * cg + (up ? 2 : 0)]) = make_uint2(p, q);
+      put_columns(m, shared.part[warp], lane, cg);
     }
     if (has_row) {
       uint32_t m[4];
       pair_rows(x, m);
-      uint32_t b = scatter_words(m, lane, 8, 4);  // rows 2 (cg >> 2) and the next
-      b = amax2_bf16(b, shuffle_xor_bits(b, 2));
-      b = amax2_bf16(b, shuffle_xor_bits(b, 1));
-      const float v = lane & 1 ? high_float(b) : low_float(b);
-      const int line = 8 * rg + 2 * (cg >> 2) + (lane & 1);
+      const float v = row_maximum(m, lane);
+      const int line = 8 * rg + kept_row(lane);
       const num::ScaleOf s = num::scale_of(a.dtype, a.rule, v, a.floor);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) mr[i] = shuffle(s.multiplier, (lane & 16) | (i & 6) << 1 | (i & 1));
+      spread_rows(s.multiplier, lane, mr);
       if ((cg & 2) == 0 && line < rows) put_scale(a.row, 0, row0 + line, tile_c, v, s);
       write_rows();
     }
     if (has_col) {
       __syncthreads();
       if (t < kTile) {
-        uint32_t b = 0;
-#pragma unroll
-        for (int w = 0; w < kLeanThreads / 32; ++w) b = amax2_bf16(b, shared.part[w][t / 2]);
-        const float v = t & 1 ? high_float(b) : low_float(b);
+        const float v = column_maximum(shared.part, t);
         const num::ScaleOf s = num::scale_of(a.dtype, a.rule, v, a.floor);
         shared.multiplier[1][t] = s.multiplier;
         if (t < cols) put_scale(a.col, 0, col0 + t, tile_r, v, s);
