@@ -5,18 +5,20 @@
 usage: plot_curves.py DIR [PICTURE]      DIR holds curves.csv; PICTURE is DIR/curves.png by default
 
 Prints the differences too, as means over tenths of the steps. A run whose name has a ; is a variant of the one before it:
-"none;micro=2" is drawn and printed as a difference to BF16, as recipes are.
+"none;micro=2" is drawn and printed as a difference to BF16, as recipes are. It needs matplotlib, which scripts/setup.sh demo
+installs into .dev/venv: then .dev/venv/bin/python scripts/plot_curves.py DIR
 """
 import csv
 import pathlib
+import shlex
 import sys
 from collections import defaultdict
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
-import numpy as np  # noqa: E402
+try:
+    import matplotlib
+    import numpy as np
+except ModuleNotFoundError:  # said by main(): --help needs neither
+    matplotlib = None
 
 NAMES = {"none": "BF16", "tensor": "TENSOR", "row": "ROW", "block": "BLOCK", "mx": "MX", "mx_w2d": "MX_W2D"}
 COLOURS = {"none": "black", "tensor": "tab:blue", "row": "tab:orange", "block": "tab:green", "mx": "tab:purple",
@@ -55,6 +57,7 @@ def baseline(run):
 
 def print_tenths(curves):
     """One line a run: the mean over seeds of its difference to the baseline, by tenths; of BF16's own seeds to the first."""
+    print("Gap to BF16 (of the same seed, in nats a byte) in each tenth of the steps:\n")
     print("| run | " + " | ".join(str(i + 1) for i in range(10)) + " |\n| --- |" + " ---: |" * 10)
     first = min(seed for run, seed in curves if run == "none")
     for run in dict.fromkeys(run for run, _ in curves):
@@ -69,12 +72,31 @@ def print_tenths(curves):
             print(f"| {label} | " + " | ".join(f"{gap:{'' if run == 'none' else '+'}.4f}" for gap in gaps.mean(0)) + " |")
 
 
+def need_matplotlib():
+    """matplotlib.pyplot, for files alone"""
+    if not matplotlib:
+        venv = pathlib.Path(__file__).resolve().parent.parent / ".dev/venv/bin/python"
+        words = " ".join([str(venv), *map(shlex.quote, sys.argv)])
+        sys.exit("plot_curves.py: this Python has no matplotlib; " + (f"the project's has: {words}" if venv.exists() else
+                 "scripts/setup.sh demo installs it into .dev/venv (or: pip install matplotlib)"))
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    return plt
+
+
 def main():
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        sys.exit(0)
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
+    plt = need_matplotlib()
     folder = pathlib.Path(sys.argv[1])
     picture = pathlib.Path(sys.argv[2]) if len(sys.argv) == 3 else folder / "curves.png"
-    curves = read(folder / "curves.csv")
+    try:
+        curves = read(folder / "curves.csv")
+    except OSError as error:
+        sys.exit(f"plot_curves.py: {error.filename}: {error.strerror}")
     if not curves:
         sys.exit(f"{folder / 'curves.csv'} holds no curves")
     steps = max(len(values) for values in curves.values())
