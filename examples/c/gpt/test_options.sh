@@ -78,5 +78,26 @@ refused "demo.sh: --bogus: there is no such option" "$demo" --bogus 1
 refused "demo.sh: --steps=5: there is no such option" "$demo" --steps=5
 refused "demo.sh: --out: a value is needed" "$demo" --steps 5 --out
 refused "demo.sh: --device cuda:x: cpu, cuda or cuda:N is needed" "$demo" --device cuda:x
+refused "demo.sh: --minutes abc: a number from 0.05 to" "$demo" --minutes abc
+refused "demo.sh: --minutes 0.01: a number from 0.05 to" "$demo" --minutes 0.01
+refused "demo.sh: --seeds 0: a whole number from 1 to 1000 is needed" "$demo" --steps 5 --seeds 0
+refused "demo.sh: --seeds 1.5: a whole number from 1 to 1000 is needed" "$demo" --seeds 1.5
+refused "demo.sh: --rate -1: a number from 1e-8 to 1.0 is needed" "$demo" --rate -1
+refused "demo.sh: --recipe mxfp4: one of these is needed" "$demo" --recipe mx,mxfp4
+refused "demo.sh: --data $PWD/none: this file cannot be read" "$demo" --data "$PWD/none"
+# what is right is passed over: the option after it is refused
+last=(--bogus 1)
+refused "demo.sh: --bogus" "$demo" --minutes .5 --seeds 1000 --seed 9223372036854775807 --rate 1e-3 --threads +2 "${last[@]}"
+refused "demo.sh: --bogus" "$demo" --recipe "ALL,MXFP8,tensor;fast=none,mx_w2d" --data file --tune yes "${last[@]}"
+if ! LC_ALL=C LD_PRELOAD=libcuda.so.1 /bin/true 2>&1 | grep -q "libcuda"; then
+  echo "a driver is installed: its absence is not tested"
+else
+  printf '#!/bin/sh\n' >nvcc
+  chmod +x nvcc
+  CUDA_HOME=$PWD/none PATH=$PWD:$PATH refused "demo.sh: --device cuda: no NVIDIA driver is installed" "$demo" --device cuda
+  CUDA_HOME=$PWD/none PATH=/usr/bin:/bin refused "demo.sh: --device cuda: nvcc (CUDA 13) is needed" "$demo" --device cuda
+fi
 if grep -q "setup:" log; then echo "the demo installs before it looks at its arguments"; exit 1; fi
+"$demo" --help >demo.txt
+grep -vxFf demo.txt gpt.txt && { echo "the demo's --help lacks these lines of the GPT's"; exit 1; }
 echo "all refused as they should"
