@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ZeRO-1 with FP8 primary weights on 4 devices (4 CPU devices by default): each rank owns a quarter of every F32 master and of its optimizer
 state. What is gathered is FP8, and equals gathering BF16 and quantizing it everywhere, bit for bit: so the losses are identical.
-It needs optax: pip install "./bindings/python[examples]"
+It needs fp8 with JAX (docs/jax.md), and optax: pip install optax
 
     python zero1.py [--recipe block] [--steps 20]
 """
@@ -21,6 +21,7 @@ from jax.sharding import PartitionSpec as P  # noqa: E402
 import fp8.jax as fp8  # noqa: E402
 
 SHAPES = [(256, 128), (256, 256), (64, 256)]
+JUDGED = 20  # fewer steps are shown, not judged
 
 
 def loss_fn(weights, x, target):
@@ -81,8 +82,12 @@ def train(gather, plan, mesh, steps, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="tensor,block,mx")
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=JUDGED, help=f"from {JUDGED} on (the default) the loss must fall below 0.8 of the first")
     o = parser.parse_args()
+    if o.steps < 1:
+        parser.error(f"--steps {o.steps}: at least 1 is needed")
+    if len(jax.devices()) < 4:
+        raise SystemExit(f"4 devices are needed, JAX has {len(jax.devices())}; on the CPU XLA_FLAGS=--xla_force_host_platform_device_count=4 makes them")
     mesh = Mesh(np.array(jax.devices()[:4]), ("data",))
     for recipe in o.recipe.split(","):
         plan = fp8.param_plan(recipe, SHAPES, world=4)
@@ -93,8 +98,8 @@ def main():
               f"FP8 gather == BF16 gather + quantize, bit for bit: {same}", flush=True)
         if not same:
             raise SystemExit(f"{recipe}: the two differ")
-        if not a[-1] < 0.8 * a[0]:
-            raise SystemExit(f"{recipe}: the loss did not fall")
+        if o.steps >= JUDGED and not a[-1] < 0.8 * a[0]:
+            raise SystemExit(f"{recipe}: the loss is {a[-1]:.5f} after {o.steps} steps, less than 0.8 of the first, {0.8 * a[0]:.5f}, was required")
 
 
 if __name__ == "__main__":
