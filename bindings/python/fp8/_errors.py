@@ -15,6 +15,22 @@ class ArgumentError(Error, ValueError):
     """An argument breaks a rule."""
 
 
+class Known(dict):
+    """The values of one argument by their names. Any other name is an ArgumentError that says so."""
+
+    def __init__(self, argument: str, values: dict):
+        super().__init__(values)
+        self.argument = argument
+
+    @classmethod
+    def constants(cls, argument: str, prefix: str) -> "Known":
+        """of all constants with this prefix"""
+        return cls(argument, {n[len(prefix):].lower(): value for n, value in vars(capi).items() if n.startswith(prefix)})
+
+    def __missing__(self, name):
+        raise ArgumentError(f"{self.argument} is {name!r}, known are {', '.join(self)}", capi.FP8_ERR_ARGUMENT)
+
+
 class UnsupportedError(Error, NotImplementedError):
     """Not built, not implemented, or not possible on this device."""
 

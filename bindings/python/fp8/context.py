@@ -10,10 +10,12 @@ import sys
 import threading
 
 from . import capi
+from ._errors import Known
 
-_BACKENDS = {"auto": capi.FP8_BACKEND_AUTO, "cpu": capi.FP8_BACKEND_CPU, "cuda": capi.FP8_BACKEND_CUDA}
-_FLAGS = {"no_alloc": capi.FP8_CONTEXT_NO_ALLOC, "reference": capi.FP8_CONTEXT_REFERENCE, "check": capi.FP8_CONTEXT_CHECK,
-          "tune": capi.FP8_CONTEXT_TUNE}
+_BACKENDS = Known.constants("backend", "FP8_BACKEND_")
+_FLAGS = Known("flags", {"no_alloc": capi.FP8_CONTEXT_NO_ALLOC, "reference": capi.FP8_CONTEXT_REFERENCE,
+                         "check": capi.FP8_CONTEXT_CHECK, "tune": capi.FP8_CONTEXT_TUNE})
+_PRESETS = Known.constants("recipe", "FP8_PRESET_")
 COUNTERS = ("allocations", "launches", "quantizations", "gemms", "emulated_gemms", "padded_gemms", "bytes_communicated")
 
 
@@ -74,8 +76,7 @@ class Context:
 
     def support(self, recipe: str) -> str:
         """how GEMMs of a preset run here: "native", "emulated" or "none" """
-        preset = getattr(capi, f"FP8_PRESET_{recipe.upper()}")
-        return ("none", "native", "emulated")[self.query(capi.FP8_QUERY_SUPPORT + preset)]
+        return ("none", "native", "emulated")[self.query(capi.FP8_QUERY_SUPPORT + _PRESETS[recipe.lower()])]
 
     def explain(self) -> str:
         """implementations, refusals and why"""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from . import capi
 from ._arrays import empty
+from ._errors import Known
 from .context import Context
-from .quantize import _SIDES, QTensor
+from .quantize import _ONE, QTensor
+
+_A_SIDE, _B_SIDE = Known("a_side", _ONE), Known("b_side", _ONE)
 
 
 def gemm(a: QTensor, b: QTensor, a_side: str = "row", b_side: str = "row", *, bias=None, out=None, out_dtype="bfloat16",
@@ -20,5 +23,5 @@ def gemm(a: QTensor, b: QTensor, a_side: str = "row", b_side: str = "row", *, bi
         n = b.shape[0] if b_side == "row" else b.shape[1]
         out = empty(context, (m, n), out_dtype, stream)
     flags = (capi.FP8_GEMM_ACCUMULATE if accumulate else 0) | (capi.FP8_GEMM_FAST_ACCUMULATION if fast else 0)
-    capi.call_gemm(context.handle, a.struct, _SIDES[a_side], b.struct, _SIDES[b_side], bias, out, flags, max_sms, stream)
+    capi.call_gemm(context.handle, a.struct, _A_SIDE[a_side], b.struct, _B_SIDE[b_side], bias, out, flags, max_sms, stream)
     return out

@@ -28,12 +28,18 @@ class ParamList:
                  world: int | None = None, rank: int = 0, context: Context | None = None, stream: int | None = None):
         self.recipe, self.context, self.rank = as_recipe(recipe), context or default_context(), rank
         self.shapes, self._stream = [tuple(s) for s in shapes], stream
+        if not self.shapes:
+            raise ValueError("shapes is empty, a list is of one weight at least")
         if cuts is None:
             if world is None:
                 raise ValueError("cuts or world is needed")
+            if world < 1:
+                raise ValueError(f"world is {world}, at least 1 is needed")
             cuts = [[-(-rows * cols // world) * i if i < world else rows * cols for i in range(world + 1)] for rows, cols in self.shapes]
             cuts = [[min(c, rows * cols) for c in row] for row, (rows, cols) in zip(cuts, self.shapes)]
         self.cuts, self.world = [list(c) for c in cuts], len(cuts[0]) - 1
+        if world is not None and world != self.world:
+            raise ValueError(f"cuts of {self.world + 1} offsets are those of {self.world} ranks, world is {world}")
         self._params = []
         for (rows, cols), offsets in zip(self.shapes, self.cuts):
             config, array = capi.fp8_param_config(), (ctypes.c_int64 * len(offsets))(*offsets)

@@ -7,11 +7,13 @@ import numpy as np
 from . import capi
 from ._arrays import DeviceArray, empty, host_view, matrix_shape, zeros
 from ._dtypes import code_of, numpy_of
+from ._errors import Known
 from .context import Context, default_context
 from .recipe import Recipe, as_recipe
 
-_ROLES = {"activation": capi.FP8_ROLE_ACTIVATION, "weight": capi.FP8_ROLE_WEIGHT, "gradient": capi.FP8_ROLE_GRADIENT}
-_SIDES = {"row": capi.FP8_SIDE_ROW, "col": capi.FP8_SIDE_COL, "both": capi.FP8_SIDE_BOTH}
+_ROLES = Known("role", {"activation": capi.FP8_ROLE_ACTIVATION, "weight": capi.FP8_ROLE_WEIGHT, "gradient": capi.FP8_ROLE_GRADIENT})
+_ONE = {"row": capi.FP8_SIDE_ROW, "col": capi.FP8_SIDE_COL}
+_SIDE, _SIDES = Known("side", _ONE), Known("sides", {**_ONE, "both": capi.FP8_SIDE_BOTH})
 _KINDS = {getattr(capi, "FP8_SCALING_" + name): name.lower() for name in ("UNQUANTIZED", "TENSOR", "ROW", "1X128", "128X128", "1X32", "32X32",
                                                                            "COPY")}
 _new_quantized = capi._capi.new_quantized
@@ -106,12 +108,12 @@ class QTensor:
         """the values, [rows, cols], from either side"""
         side = side or ("row" if self.struct.row_kind else "col")
         out = empty(self.context, self.shape, dtype, stream) if out is None else out
-        capi.call_dequantize(self.context.handle, self.struct, _SIDES[side], out, stream)
+        capi.call_dequantize(self.context.handle, self.struct, _SIDE[side], out, stream)
         return out
 
     def requantize(self, side: str, *, stream: int | None = None) -> QTensor:
         """the other side, made of the values of the one that it holds"""
-        which = _SIDES[side]
+        which = _SIDE[side]
         other = capi.fp8_qtensor()
         role = next(r for r in _ROLES.values() if self._described_as(r, which, other))
         del role
@@ -202,7 +204,7 @@ def transpose(x, *, out=None, context: Context | None = None, stream: int | None
 def measure(x, q: QTensor, side: str = "row", *, stream: int | None = None) -> dict[str, float]:
     """How far q is from x: sums x.x, e.e, x.x', max|e| with e = x - x', and the signal-to-noise ratio in dB."""
     sums = zeros(q.context, (4,), "float64", stream)
-    capi.call_measure(q.context.handle, x, q.struct, _SIDES[side], sums, stream)
+    capi.call_measure(q.context.handle, x, q.struct, _SIDE[side], sums, stream)
     values = sums.numpy() if isinstance(sums, DeviceArray) else sums
     xx, ee, xy, worst = (float(v) for v in values)
     snr = float("inf") if ee == 0 else 10 * np.log10(xx / ee) if xx else float("-inf")

@@ -6,19 +6,30 @@ from functools import lru_cache
 
 from . import capi
 from ._dtypes import code_of
+from ._errors import Known
 
 _FIELDS = ("preset", "activation_dtype", "weight_dtype", "gradient_dtype", "activation_scaling", "weight_scaling", "gradient_scaling",
            "scale_rule", "coverage", "fast_accumulation", "amax_floor", "history", "margin", "master_rounding")
 
 
+_NAMES = {name: Known.constants(name, prefix) for name, prefix in {
+    "preset": "FP8_PRESET_", "scale_rule": "FP8_SCALE_", "master_rounding": "FP8_MASTER_",
+    **{f"{role}_scaling": "FP8_SCALING_" for role in ("activation", "weight", "gradient")}}.items()}
+for _name in ("coverage", "fast_accumulation"):
+    _NAMES[_name] = Known(_name, {"fprop": capi.FP8_FPROP, "dgrad": capi.FP8_DGRAD, "wgrad": capi.FP8_WGRAD})
+
+
 def _value(name: str, value):
     if name.endswith("_dtype"):
         return code_of(value)
-    if isinstance(value, str):
-        prefix = {"preset": "FP8_PRESET_", "scale_rule": "FP8_SCALE_", "master_rounding": "FP8_MASTER_"}.get(
-            name, "FP8_SCALING_" if name.endswith("_scaling") else "FP8_")
-        return sum(getattr(capi, prefix + part.strip().upper()) for part in value.split("|"))
-    return value
+    if not isinstance(value, str):
+        return value
+    if name not in _NAMES:
+        raise TypeError(f"{name} is a number, not {value!r}")
+    bits = 0
+    for part in value.split("|"):
+        bits |= _NAMES[name][part.strip().lower()]
+    return bits
 
 
 class Recipe:

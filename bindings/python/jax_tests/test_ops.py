@@ -69,6 +69,31 @@ def test_errors_carry_the_message(rng):
         fj.gemm(fj.quantize(bf16(rng, 16, 32), "mx", sides="row"), fj.quantize(bf16(rng, 16, 32), "mx", sides="row"), "col", "row")
 
 
+def test_wrong_arguments_are_named(rng):
+    x, w = bf16(rng, 16, 32), bf16(rng, 8, 32)
+    q, qw = fj.quantize(x), fj.quantize_weight(w)
+    plan = fj.param_plan("none", [(4, 4)], world=2)
+    for kind, text, call in (
+            (fp8.ArgumentError, "sides is 'rows', known are row, col, both", lambda: fj.quantize_weight(w, "block", "rows")),
+            (fp8.ArgumentError, "role is 'weights', known are activation", lambda: fj.quantize(x, "block", "weights")),
+            (fp8.ArgumentError, "sides is 'x'", lambda: fj.amax(x, sides="x")),
+            (fp8.ArgumentError, "sides is 'x'", lambda: fj.param_assemble(plan, None, None, "x")),
+            (fp8.ArgumentError, "side is 'x', known are row, col$", lambda: fj.dequantize(fj.quantize(x, "none"), side="x")),
+            (fp8.ArgumentError, "a_side is 'x'", lambda: fj.gemm(q, q, "x")),
+            (fp8.ArgumentError, "b_side is 'both'", lambda: fj.gemm(q, q, "row", "both")),
+            (TypeError, r"w must be a quantized weight \(quantize_weight\(w\)\) or an array \[out, in\], not NoneType", lambda: fj.linear(x, None)),
+            (TypeError, "w must be an array .*not list", lambda: fj.quantize_weight([[1.0]])),
+            (TypeError, "x must be an array .*not NoneType", lambda: fj.linear(None, qw)),
+            (TypeError, "x must be an array, not list", lambda: fj.quantize([[1.0]])),
+            (TypeError, "bias must be an array .*not float", lambda: fj.linear(x, qw, 1.0)),
+            (ValueError, r"x has shape \(\), .*\[\.\.\., 32\] is wanted", lambda: fj.linear(np.float32(1), qw)),
+            (ValueError, "world is 0, at least 1", lambda: fj.param_plan("block", [(4, 4)], world=0)),
+            (ValueError, "world . 1 = 3 are needed", lambda: fj.param_plan("block", [(4, 4)], world=2, cuts=[[0, 16]])),
+            (ValueError, "shapes is empty", lambda: fj.param_plan("block", [], world=2))):
+        with pytest.raises(kind, match=text):
+            call()
+
+
 @pytest.mark.parametrize("recipe", ["none", *RECIPES])
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
 def test_linear_equals_c(recipe, dtype, context, put, rng):

@@ -230,6 +230,42 @@ def test_wrong_types_are_named(context, rng):
             call()
 
 
+def test_unknown_names_are_named(context, rng):
+    x = bf16(rng, 32, 64)
+    q = fp8.quantize(x, "block", context=context)
+    linear = fp8.Linear(64, 32, context=context)
+    for text, call in (
+            ("role is 'weights', known are activation, weight, gradient", lambda: fp8.quantize(x, "block", "weights", context=context)),
+            ("role is None", lambda: fp8.amax(x, role=None, context=context)),
+            ("sides is 'x', known are row, col, both", lambda: fp8.quantize(x, sides="x", context=context)),
+            ("sides is 'rows'", lambda: linear.quantize_weight(x, "rows")),
+            ("side is 'both', known are row, col$", lambda: q.dequantize(side="both")),
+            ("side is 'column'", lambda: q.requantize("column")),
+            ("side is 'x'", lambda: fp8.measure(x, q, "x")),
+            ("a_side is 'rows', known are row, col$", lambda: fp8.gemm(q, q, "rows")),
+            ("b_side is 'both'", lambda: fp8.gemm(q, q, "row", "both")),
+            ("backend is 'gpu', known are auto, cpu, cuda", lambda: fp8.Context("gpu")),
+            ("flags is 'fast', known are no_alloc", lambda: fp8.Context("cpu", flags=("check", "fast"))),
+            ("recipe is 'brick', known are none, tensor", lambda: context.support("brick")),
+            ("scale_rule is 'fp31', known are fp32, pow2", lambda: fp8.Recipe("block", scale_rule="fp31")),
+            ("weight_scaling is '1x31', known are .*1x32", lambda: fp8.Recipe("block", weight_scaling="1x31")),
+            ("coverage is 'ok', known are fprop, dgrad, wgrad", lambda: fp8.Recipe("tensor", coverage="fprop|ok"))):
+        with pytest.raises(fp8.ArgumentError, match=f"^{text}") as caught:
+            call()
+        assert caught.value.status == capi.FP8_ERR_ARGUMENT
+    assert fp8.Recipe("tensor", coverage="fprop|fprop") == fp8.Recipe("tensor", coverage="fprop")
+    with pytest.raises(TypeError, match="margin is a number, not 'two'"):
+        fp8.Recipe("tensor", margin="two")
+
+
+def test_param_list_counts(context):
+    for text, given in (("world is 0, at least 1", {"world": 0}), ("3 offsets are those of 2 ranks, world is 3", {"world": 3, "cuts": [[0, 8, 16]]})):
+        with pytest.raises(ValueError, match=text):
+            fp8.ParamList("block", [(4, 4)], context=context, **given)
+    with pytest.raises(ValueError, match="shapes is empty"):
+        fp8.ParamList("block", [], world=1, context=context)
+
+
 def test_empty_matrices(context):
     q = fp8.quantize(np.zeros((0, 128), np.float32), "block", context=context)
     assert q.dequantize().shape == (0, 128)

@@ -13,11 +13,12 @@ import numpy as np
 from .. import capi
 from .._dtypes import code_of, numpy_of
 from ..context import COUNTERS, Context
+from ..quantize import _ROLES as ROLES
+from ..quantize import _SIDE as SIDE
+from ..quantize import _SIDES as SIDES
 from ..recipe import as_recipe
 
 HANDLERS = ("quantize", "amax", "dequantize", "gemm", "linear_forward", "linear_backward", "param_amax", "param_cast", "param_assemble")
-ROLES = {"activation": capi.FP8_ROLE_ACTIVATION, "weight": capi.FP8_ROLE_WEIGHT, "gradient": capi.FP8_ROLE_GRADIENT}
-SIDES = {"row": capi.FP8_SIDE_ROW, "col": capi.FP8_SIDE_COL, "both": capi.FP8_SIDE_BOTH}
 # bits of the attribute `mask`: which optional arrays are there
 AMAX_GIVEN, BIAS, SAVE, DX, DW, DBIAS, ACCUMULATE, FROM_X = (1 << i for i in range(8))
 
@@ -142,6 +143,15 @@ def call(name: str, results, operands, scratch: int, aliases: dict | None = None
     return out[:-1]
 
 
+def want_array(name: str, x, wanted: str) -> None:
+    """fails unless x has a shape and a dtype"""
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        raise TypeError(f"{name} must be {wanted}, not {type(x).__name__}")
+
+
 def matrix(x):
     """[..., cols] as [rows, cols]"""
+    want_array("x", x, "an array")
+    if x.ndim < 1:
+        raise ValueError("a matrix is wanted, x has no dimension")
     return x if x.ndim == 2 else x.reshape(-1, x.shape[-1])

@@ -13,7 +13,7 @@ from jax import lax
 
 from .. import capi
 from . import _ffi
-from ._ffi import ACCUMULATE, AMAX_GIVEN, BIAS, DBIAS, DW, DX, FROM_X, SAVE, call, describe, linear_bytes, recipe_text
+from ._ffi import ACCUMULATE, AMAX_GIVEN, BIAS, DBIAS, DW, DX, FROM_X, SAVE, call, describe, linear_bytes, recipe_text, want_array
 from .ops import amax as amax_of
 from .ops import quantize
 
@@ -47,6 +47,7 @@ class QWeight:
 
 def quantize_weight(w, recipe="block", sides: str = "both", *, amax=None) -> QWeight:
     """w [out, in], BF16 or F32 (rounded to BF16 first unless the recipe says otherwise), quantized; with a slot of zeroes."""
+    want_array("w", w, "an array [out, in]")
     if w.ndim != 2:
         raise ValueError(f"a weight [out, in] is wanted, this one has shape {w.shape}")
     q = quantize(lax.stop_gradient(w), recipe, "weight", sides, amax=amax)
@@ -87,19 +88,23 @@ def linear(x, w, bias=None, *, recipe=None, axis_name=None):
 
 
 def _apply(function, x, w, bias, recipe, axis_name):
+    want_array("x", x, "an array [..., in]")
     if isinstance(w, QWeight):
         if recipe is not None and recipe_text(recipe) != w.recipe:
             raise ValueError(f"linear: the recipe is {recipe_text(recipe)}, the weight was quantized with {w.recipe}")
         out, text, accumulate = w.shape[0], w.recipe, w.accumulate
         grad, weight = w.grad, w
     else:
+        want_array("w", w, "a quantized weight (quantize_weight(w)) or an array [out, in]")
         if w.ndim != 2:
             raise ValueError(f"linear: a weight [out, in] is wanted, this one has shape {w.shape}")
         out, text, accumulate = w.shape[0], recipe_text("block" if recipe is None else recipe), False
         weight, grad = quantize_weight(w, text), w
     features = w.shape[1]
-    if x.shape[-1] != features:
-        raise ValueError(f"linear: x has {x.shape[-1]} features, the weight {features}")
+    if x.ndim < 1 or x.shape[-1] != features:
+        raise ValueError(f"linear: x has shape {x.shape}, the weight {features} features: [..., {features}] is wanted")
+    if bias is not None:
+        want_array("bias", bias, "an array [out]")
     if bias is not None and bias.shape != (out,):
         raise ValueError(f"linear: bias has shape {bias.shape}, the weight {out} outputs: [{out}] is wanted")
     static = _Static(text, out, features, axis_name, accumulate, bias is not None, x.dtype, grad.dtype, None if bias is None else bias.dtype)

@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from .. import capi
+from ..gemm import _A_SIDE as A_SIDE
+from ..gemm import _B_SIDE as B_SIDE
 from . import _ffi
-from ._ffi import AMAX_GIVEN, BIAS, ROLES, SIDES, call, describe, matrix, quantize_bytes, recipe_text
+from ._ffi import AMAX_GIVEN, BIAS, ROLES, SIDE, SIDES, call, describe, matrix, quantize_bytes, recipe_text
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["row", "row_scale", "col", "col_scale"], meta_fields=["recipe", "role", "rows", "cols"])
@@ -30,6 +32,7 @@ class QArray:
 
     def side(self, side: str):
         """(codes, scales) of a side; scales None where it is not quantized"""
+        SIDE[side]  # another name ends here
         codes, scale = (self.row, self.row_scale) if side == "row" else (self.col, self.col_scale)
         if codes is None:
             raise ValueError(f"the {side} side is wanted, and this matrix has none")
@@ -72,11 +75,12 @@ def dequantize(q: QArray, dtype=jnp.float32, side: str | None = None):
     if scale is None:
         return codes.astype(dtype)
     result = jax.ShapeDtypeStruct((q.rows, q.cols), dtype)
-    return call("dequantize", [result], [codes, scale], 0, recipe=q.recipe, role=ROLES[q.role], rows=q.rows, cols=q.cols, side=SIDES[side])[0]
+    return call("dequantize", [result], [codes, scale], 0, recipe=q.recipe, role=ROLES[q.role], rows=q.rows, cols=q.cols, side=SIDE[side])[0]
 
 
 def gemm(a: QArray, b: QArray, a_side: str = "row", b_side: str = "row", *, bias=None, dtype=jnp.bfloat16, fast: bool = False):
     """a . b^T (+ bias), over the axis that the sides are scaled along."""
+    sides = A_SIDE[a_side], B_SIDE[b_side]
     m = a.rows if a_side == "row" else a.cols
     n = b.rows if b_side == "row" else b.cols
     if a.recipe != b.recipe:
@@ -84,7 +88,7 @@ def gemm(a: QArray, b: QArray, a_side: str = "row", b_side: str = "row", *, bias
     scratch = _gemm_bytes(a.recipe, a.role, a.rows, a.cols, a_side, b.role, b.rows, b.cols, b_side, jnp.dtype(dtype), bias is not None)
     operands = [*a.operands(a_side), *b.operands(b_side), *([] if bias is None else [bias])]
     return call("gemm", [jax.ShapeDtypeStruct((m, n), dtype)], operands, scratch, recipe=a.recipe, a_role=ROLES[a.role], a_rows=a.rows,
-                a_cols=a.cols, a_side=SIDES[a_side], b_role=ROLES[b.role], b_rows=b.rows, b_cols=b.cols, b_side=SIDES[b_side],
+                a_cols=a.cols, a_side=sides[0], b_role=ROLES[b.role], b_rows=b.rows, b_cols=b.cols, b_side=sides[1],
                 mask=0 if bias is None else BIAS, flags=capi.FP8_GEMM_FAST_ACCUMULATION if fast else 0)[0]
 
 

@@ -60,6 +60,12 @@ class ParamPlan:
 def param_plan(recipe, shapes, world: int, cuts=None) -> ParamPlan:
     """shapes: (rows, cols) of each weight; cuts: world + 1 ascending flat offsets of each, None = even"""
     shapes = tuple(tuple(s) for s in shapes)
+    if not shapes:
+        raise ValueError("param_plan: shapes is empty, a plan is of one weight at least")
+    if world < 1:
+        raise ValueError(f"param_plan: world is {world}, at least 1 is needed")
+    if cuts is not None and [len(c) for c in cuts] != [world + 1] * len(shapes):
+        raise ValueError(f"param_plan: cuts has {[len(c) for c in cuts]} offsets, world + 1 = {world + 1} are needed for each of {len(shapes)} weights")
     if cuts is None:
         cuts = [[min(-(-r * c // world) * i, r * c) for i in range(world)] + [r * c] for r, c in shapes]
     return ParamPlan(recipe_text(recipe), shapes, tuple(tuple(int(v) for v in c) for c in cuts))
@@ -88,6 +94,7 @@ def param_cast(plan: ParamPlan, rank, amax, masters):
 
 def param_assemble(plan: ParamPlan, gathered, amax, sides: str = "both") -> list[QWeight]:
     """All ranks' shards and the amaxes -> the full weights, bit for bit those of quantize_weight() on the whole masters."""
+    bits = SIDES[sides]
     wanted = ["row", "col"] if sides == "both" else [sides]
     plain = describe(plan.recipe, "weight", 128, 128, "row") is None
     results, shapes = [], []
@@ -98,7 +105,7 @@ def param_assemble(plan: ParamPlan, gathered, amax, sides: str = "both") -> list
             continue
         shapes.append([describe(plan.recipe, "weight", rows, cols, s) for s in wanted])
         results += _ffi.structs(*shapes[-1])
-    bits = SIDES["row"] if plain else sum(SIDES[s] for s in wanted)
+    bits = SIDES["row"] if plain else bits
     out = iter(call("param_assemble", results, [gathered, amax], plan.layout["workspace_bytes"], sides=bits, **plan._attributes()))
     weights = []
     for shape, described in zip(plan.shapes, shapes):
