@@ -46,6 +46,7 @@ static uint64_t run(Arena *arena, uint32_t flags, int with_workspace) {
   fp8_context_config config;
   fp8_context *context;
   FP8_INIT(&config);
+  config.backend = FP8_BACKEND_CPU; /* the arena, x, y and w are host memory, which a CUDA context cannot take */
   config.allocator = &allocator;
   config.flags = flags;
   CHECK(fp8_context_create(&config, &context));

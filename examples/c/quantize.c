@@ -30,7 +30,10 @@ int main(int count, char **arguments) {
   fp8_recipe_config config;
   fp8_recipe *recipe;
   Memory memory;
-  CHECK(fp8_context_create(NULL, &context));
+  fp8_context_config place;
+  FP8_INIT(&place);
+  place.backend = FP8_BACKEND_CPU; /* the arrays here are host memory; CUDA would need memory_alloc and memory_write */
+  CHECK(fp8_context_create(&place, &context));
   memory_open(&memory, context, NULL);
 
   FP8_INIT(&config);

@@ -29,7 +29,10 @@ int main(int count, char **arguments) {
               "step: one training step of one linear: quantizes the weight, forward, backward, update");
   fp8_context *context;
   Memory memory;
-  CHECK(fp8_context_create(NULL, &context));
+  fp8_context_config place;
+  FP8_INIT(&place);
+  place.backend = FP8_BACKEND_CPU; /* the arrays here are host memory; CUDA would need memory_alloc and memory_write */
+  CHECK(fp8_context_create(&place, &context));
   memory_open(&memory, context, NULL);
   fp8_recipe *recipe = preset_create(FP8_PRESET_BLOCK);
 
