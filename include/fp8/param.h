@@ -18,6 +18,11 @@ extern "C" {
  *  Three stateless steps (amax, cast, assemble) serve frameworks with collectives of their own; quantize and gather are
  *  those plus a communicator: one packed all-reduce(max) and one all-gather for the whole list of params. Nothing
  * outside the owned range is written. A rank that owns nothing still joins.
+ *
+ *  What one call writes (its line says what, and the workspace) may share no element with anything else that it reads
+ *  or writes, of the whole list: it is refused, by name, before anything is written. Two sides of a weight may be one
+ *  copy: of BF16 as fp8_qtensor_place() lays them, of scales that serve both where col is row with swapped strides.
+ *  What a call does not use may lie anywhere: a shard in its slot of gathered, for fp8_param_cast().
  *  @{ */
 
 /** A primary weight, sharded by flat offsets: configuration only. */
@@ -79,7 +84,9 @@ typedef struct fp8_param_args {
   const fp8_tensor *rank; /**< amax and cast, params created with rank -1: I32[1] in device memory, for SPMD programs
                                whose rank is data; masters then have the largest shard's size */
   int32_t count;          /**< params in the list */
-  uint32_t sides;         /**< bits of enum fp8_side */
+  uint32_t sides; /**< bits of enum fp8_side, for every call (0 is refused): what is wanted of the weights. Of ROW
+                       and MX, whose sides are quantized apart, amax, cast and quantize serve these sides only
+                       and leave the other's part of amax and shard without meaning */
 } fp8_param_args;
 
 /** Sizes for a list of params. [pure]
@@ -101,14 +108,14 @@ FP8_API fp8_status fp8_param_check(const fp8_context *c, fp8_comm *comm, const f
 
 /** masters to amax, this rank's part (0 where it owns no element of a block): now max-reduce it. [shared] [stream]
  *  @param c the context
- *  @param args reads masters, writes amax
+ *  @param args reads masters and sides, writes amax
  *  @param stream the stream
  *  @return FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_NO_ALLOC */
 FP8_API fp8_status fp8_param_amax(const fp8_context *c, const fp8_param_args *args, fp8_stream stream);
 
 /** masters and reduced amax to shard, the codes of the owned elements: now gather it. [shared] [stream]
  *  @param c the context
- *  @param args reads masters and amax, writes shard
+ *  @param args reads masters, amax and sides, writes shard
  *  @param stream the stream
  *  @return as fp8_param_amax() */
 FP8_API fp8_status fp8_param_cast(const fp8_context *c, const fp8_param_args *args, fp8_stream stream);
@@ -116,7 +123,7 @@ FP8_API fp8_status fp8_param_cast(const fp8_context *c, const fp8_param_args *ar
 /** gathered and amax to the sides of full. With gathered NULL: the column side from full's own row side (not ROW, MX).
  *  [shared] [stream]
  *  @param c the context
- *  @param args reads gathered and amax, writes full
+ *  @param args reads gathered, amax and sides, writes full
  *  @param stream the stream
  *  @return as fp8_param_amax() */
 FP8_API fp8_status fp8_param_assemble(const fp8_context *c, const fp8_param_args *args, fp8_stream stream);
@@ -124,7 +131,7 @@ FP8_API fp8_status fp8_param_assemble(const fp8_context *c, const fp8_param_args
 /** masters to amax and shard: one packed all-reduce(max), then the cast of the owned bytes. [serial] [stream]
  *  @param c the context
  *  @param comm the communicator
- *  @param args reads masters, writes amax and shard
+ *  @param args reads masters and sides, writes amax and shard
  *  @param stream the stream
  *  @return as fp8_param_amax(), or FP8_ERR_COMM */
 FP8_API fp8_status fp8_param_quantize(const fp8_context *c, fp8_comm *comm, const fp8_param_args *args,
@@ -133,7 +140,7 @@ FP8_API fp8_status fp8_param_quantize(const fp8_context *c, fp8_comm *comm, cons
 /** shard and amax to the sides of full: one all-gather, owned bytes only. [serial] [stream]
  *  @param c the context
  *  @param comm the communicator
- *  @param args reads shard and amax, writes full
+ *  @param args reads shard, amax and sides, writes full
  *  @param stream the stream
  *  @return as fp8_param_amax(), or FP8_ERR_COMM */
 FP8_API fp8_status fp8_param_gather(const fp8_context *c, fp8_comm *comm, const fp8_param_args *args,

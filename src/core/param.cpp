@@ -202,6 +202,8 @@ void take_full(Call &call, const fp8_param_args &args, bool travels) {
   call.list.col_part = l.row_bytes - l.slot_first(args.sides);
 }
 
+ParamHow written(uint32_t sides, uint32_t side) { return sides & side ? kWritten : kUnused; }
+
 Call start(const fp8_context &c, const fp8_param_args &args, fp8_stream stream) {
   if (!args.params) fail(FP8_ERR_ARGUMENT, "args.params is NULL");
   check_stream(c, stream);
@@ -350,6 +352,7 @@ void param_amax(const fp8_context &c, const fp8_param_args &args, fp8_stream str
   Call call = start(c, args, stream);
   take_masters(call, args);
   take_amax(call, args);
+  refuse_overlaps(args, call.layout, call.items, {kRead, kWritten});
   Workspace workspace(c, args.workspace, step_workspace(c, call), stream);
   run(c, call, workspace, kAmax, stream);
 }
@@ -359,6 +362,7 @@ void param_cast(const fp8_context &c, const fp8_param_args &args, fp8_stream str
   take_masters(call, args);
   take_amax(call, args);
   take_shard(call, args);
+  refuse_overlaps(args, call.layout, call.items, {kRead, kRead, kWritten});
   Workspace workspace(c, args.workspace, step_workspace(c, call), stream);
   run(c, call, workspace, kCast, stream);
 }
@@ -372,6 +376,10 @@ void param_assemble(const fp8_context &c, const fp8_param_args &args, fp8_stream
     take_amax(call, args);
   }
   take_full(call, args, args.gathered != nullptr);
+  const ParamHow row = args.gathered ? written(args.sides, FP8_SIDE_ROW) : kRead;
+  refuse_overlaps(args, call.layout, call.items,
+                  {kUnused, args.gathered ? kRead : kUnused, kUnused, args.gathered ? kRead : kUnused, row,
+                   written(args.sides, FP8_SIDE_COL)});
   Workspace workspace(c, args.workspace, step_workspace(c, call), stream);
   run(c, call, workspace, kAssemble, stream);
 }
@@ -382,6 +390,7 @@ void param_quantize(const fp8_context &c, fp8_comm &comm, const fp8_param_args &
   take_masters(call, args);
   take_amax(call, args);
   take_shard(call, args);
+  refuse_overlaps(args, call.layout, call.items, {kRead, kWritten, kWritten});
   Workspace workspace(c, args.workspace, step_workspace(c, call), stream);
   const uint64_t mark = workspace.mark();
   if (call.list.amax) {
@@ -404,6 +413,9 @@ void param_gather(const fp8_context &c, fp8_comm &comm, const fp8_param_args &ar
   plan.add(backend_workspace(c, call.list));
   // everything is checked before the ranks meet
   take_full(call, args, true);
+  refuse_overlaps(
+      args, l, call.items,
+      {kUnused, kRead, kRead, kUnused, written(args.sides, FP8_SIDE_ROW), written(args.sides, FP8_SIDE_COL)});
   Workspace workspace(c, args.workspace, plan.total(), stream);
   char *gathered = static_cast<char *>(workspace.take(staging(l, args.sides)));
   std::vector<int64_t> bytes(l.world), offsets(l.world);

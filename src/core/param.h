@@ -35,6 +35,15 @@ struct ParamLayout {
   int64_t slot_first(uint32_t sides) const;                     // where gathered's slot starts in the shard
 };
 
+// What one call does with the memory that its arguments name.
+enum ParamHow : uint8_t { kUnused, kRead, kWritten };
+struct ParamUse {
+  ParamHow masters = kUnused, amax = kUnused, shard = kUnused, gathered = kUnused, row = kUnused, col = kUnused;
+};
+// No output may share an element with anything else of the call; items: as take_full left them.
+void refuse_overlaps(const fp8_param_args &args, const ParamLayout &l, const std::vector<ops::ParamItem> &items,
+                     const ParamUse &use);
+
 fp8_param *create_param(const fp8_context &c, const fp8_param_config &config);
 ParamLayout param_layout(const fp8_param *const *params, int32_t count);
 fp8_param_layout param_sizes(const fp8_param *const *params, int32_t count, uint32_t sides);

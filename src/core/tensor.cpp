@@ -133,33 +133,41 @@ uint64_t tensor_span(const fp8_tensor &t) {
   return (last + 1) * uint64_t(dtype_size(t.dtype));
 }
 
-namespace {
+Stripes stripes_of(const fp8_tensor &t) {
+  Stripes s{};
+  const uint64_t bytes = t.data ? tensor_span(t) : 0;
+  if (!bytes) return s;
+  s.begin = reinterpret_cast<uintptr_t>(t.data);
+  s.end = s.begin + bytes;
+  const ops::Matrix m = matrix(t);
+  if (m.lead != 1) return s;
+  int64_t rows = m.rows, cols = m.cols, down = m.lead_stride[0], across = m.col_stride;
+  if (rows == 1 ? across > 1 : cols > 1 && down < across) {  // a row is what lies close together
+    std::swap(rows, cols);
+    std::swap(down, across);
+  }
+  const int64_t size = dtype_size(t.dtype), width = ((cols - 1) * across + 1) * size;
+  if (rows > 1 && width > down * size) return s;
+  s.rows = rows;
+  s.step = down * size;
+  s.width = width;
+  return s;
+}
 
 // Rows of equal byte stride, each shorter than it: column slices of one buffer lie between each other.
-bool rows_overlap(const ops::Matrix &a, const ops::Matrix &b, int64_t a_size, int64_t b_size) {
-  const int64_t step = a.lead_stride[0] * a_size;
-  const int64_t a_width = ((a.cols - 1) * a.col_stride + 1) * a_size;
-  const int64_t b_width = ((b.cols - 1) * b.col_stride + 1) * b_size;
-  if (a.lead != 1 || b.lead != 1 || step <= 0 || step != b.lead_stride[0] * b_size || a_width > step || b_width > step)
-    return true;
-  // row i of a meets row i - k of b where distance - a_width < k * step < distance + b_width
-  const int64_t distance = static_cast<const char *>(b.data) - static_cast<const char *>(a.data);
-  const int64_t low = distance - a_width;
+bool meet(const Stripes &a, const Stripes &b) {
+  if (a.begin >= b.end || b.begin >= a.end) return false;
+  if (!a.rows || !b.rows || (a.rows == 1 && b.rows == 1)) return true;
+  const int64_t step = a.rows > 1 ? a.step : b.step;
+  if ((a.rows > 1 && b.rows > 1 && a.step != b.step) || a.width > step || b.width > step) return true;
+  // row i of a meets row i - k of b where distance - a.width < k * step < distance + b.width
+  const int64_t distance = static_cast<int64_t>(b.begin - a.begin), low = distance - a.width;
   int64_t k = low / step - (low % step < 0) + 1;
   if (k < 1 - b.rows) k = 1 - b.rows;
-  return k < a.rows && k * step < distance + b_width;
+  return k < a.rows && k * step < distance + b.width;
 }
 
-}  // namespace
-
-bool overlap(const fp8_tensor &a, const fp8_tensor &b) { return overlap(a, tensor_span(a), b, tensor_span(b)); }
-
-bool overlap(const fp8_tensor &a, uint64_t a_bytes, const fp8_tensor &b, uint64_t b_bytes) {
-  if (!a_bytes || !b_bytes || !a.data || !b.data) return false;
-  const uintptr_t a0 = reinterpret_cast<uintptr_t>(a.data), b0 = reinterpret_cast<uintptr_t>(b.data);
-  if (a0 >= b0 + b_bytes || b0 >= a0 + a_bytes) return false;
-  return rows_overlap(matrix(a), matrix(b), dtype_size(a.dtype), dtype_size(b.dtype));
-}
+bool overlap(const fp8_tensor &a, const fp8_tensor &b) { return meet(stripes_of(a), stripes_of(b)); }
 
 void refuse_overlap(const fp8_tensor &out, const char *out_name, const fp8_tensor &in, const char *in_name) {
   if (overlap(out, in)) fail(FP8_ERR_ARGUMENT, "%s (%p) overlaps %s (%p)", out_name, out.data, in_name, in.data);

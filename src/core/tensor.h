@@ -43,8 +43,14 @@ int64_t tensor_cols(const fp8_tensor &t);
 
 // Bytes from the first to the last element touched; 0 when empty.
 uint64_t tensor_span(const fp8_tensor &t);
+// The bytes of a view: rows of `width` bytes, each `step` after the one before. rows 0: only the span is known.
+struct Stripes {
+  uintptr_t begin, end;  // equal where there are none
+  int64_t rows, step, width;
+};
+Stripes stripes_of(const fp8_tensor &t);
+bool meet(const Stripes &a, const Stripes &b);  // true also where only the spans are known and meet
 bool overlap(const fp8_tensor &a, const fp8_tensor &b);
-bool overlap(const fp8_tensor &a, uint64_t a_bytes, const fp8_tensor &b, uint64_t b_bytes);  // their spans
 void refuse_overlap(const fp8_tensor &out, const char *out_name, const fp8_tensor &in, const char *in_name);
 
 // One side of a qtensor, checked: kinds, dtypes, shapes against rows/cols, strides, alignment.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Overlap of strided views against the sets of bytes that they touch: never missed; exact for rows of one stride.
+#include <cstdio>
 #include <cstdlib>
 #include <set>
+#include <string>
+#include <vector>
 
-#include "core/tensor.h"
+#include "core/overlap.h"
 
 extern "C" {
 #include <setjmp.h>
@@ -82,9 +85,65 @@ void test_column_slices(void **) {  // q, k and v of one projection
   assert_true(fp8::overlap(wide, k));
 }
 
+void test_columns_of_columns(void **) {  // the same matrices, seen transposed: what lies together is a row
+  const fp8_tensor q = view(0, FP8_DTYPE_BF16, 16, 8, 1, 48), k = view(16, FP8_DTYPE_BF16, 16, 8, 1, 48);
+  const fp8_tensor line = view(40, FP8_DTYPE_BF16, 1, 8, 8, 1);  // in the gap of both
+  assert_false(fp8::overlap(q, k));
+  assert_false(fp8::overlap(q, line));
+  assert_false(fp8::overlap(line, k));
+  assert_true(fp8::overlap(q, view(15, FP8_DTYPE_BF16, 1, 2, 2, 1)));
+}
+
+bool refused(const std::vector<fp8_tensor> &views, const std::vector<bool> &out, std::string *why) {
+  fp8::ListFootprints f;
+  for (size_t i = 0; i < views.size(); ++i) f.add(views[i], out[i], out[i] ? "out" : "in", int32_t(i), "part");
+  try {
+    f.check();
+  } catch (const fp8::Error &e) {
+    *why = e.what();
+    return true;
+  }
+  return false;
+}
+
+void test_list(void **) {  // against every pair; an error names a pair that meets, an output first
+  std::srand(11);
+  int found = 0, apart = 0;
+  for (int round = 0; round < 6000; ++round) {
+    const int count = 2 + std::rand() % 9;
+    std::vector<fp8_tensor> views;
+    std::vector<bool> out;
+    for (int i = 0; i < count; ++i) {
+      const int64_t step = std::rand() % 3 ? 64 : 1 + std::rand() % 64, rows = std::rand() % 5;
+      views.push_back(view(std::rand() % 1500, FP8_DTYPE_U8, rows, std::rand() % 24, step, 1));
+      if (std::rand() % 4 == 0) {
+        std::swap(views[i].shape[0], views[i].shape[1]);
+        std::swap(views[i].stride[0], views[i].stride[1]);
+      }
+      out.push_back(std::rand() % 2);
+    }
+    bool truth = false;
+    for (int i = 0; i < count; ++i)
+      for (int j = 0; j < i; ++j) truth = truth || ((out[i] || out[j]) && fp8::overlap(views[i], views[j]));
+    std::string why;
+    const bool said = refused(views, out, &why);
+    assert_int_equal(truth, said);
+    ++(truth ? found : apart);
+    if (!said) continue;
+    int first = -1, second = -1;
+    char kind[4] = "";
+    assert_int_equal(
+        std::sscanf(why.c_str(), "out[%d].part shares memory with %3[a-z][%d].part", &first, kind, &second), 3);
+    assert_true(out[first] && fp8::overlap(views[first], views[second]));
+    assert_string_equal(kind, out[second] ? "out" : "in");
+  }
+  assert_true(found > 1000 && apart > 1000);
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_column_slices)};
+  const CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_column_slices),
+                              cmocka_unit_test(test_columns_of_columns), cmocka_unit_test(test_list)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1437,7 +1437,7 @@ end
 
 masters to amax, this rank's part (0 where it owns no element of a block): now max-reduce it. [shared] [stream]
  * `c`: the context
- * `args`: reads masters, writes amax
+ * `args`: reads masters and sides, writes amax
  * `stream`: the stream
  Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_NO_ALLOC
 """
@@ -1451,7 +1451,7 @@ end
 
 masters and reduced amax to shard, the codes of the owned elements: now gather it. [shared] [stream]
  * `c`: the context
- * `args`: reads masters and amax, writes shard
+ * `args`: reads masters, amax and sides, writes shard
  * `stream`: the stream
  Returns as fp8_param_amax()
 """
@@ -1466,7 +1466,7 @@ end
 gathered and amax to the sides of full. With gathered NULL: the column side from full's own row side (not ROW, MX).
  [shared] [stream]
  * `c`: the context
- * `args`: reads gathered and amax, writes full
+ * `args`: reads gathered, amax and sides, writes full
  * `stream`: the stream
  Returns as fp8_param_amax()
 """
@@ -1481,7 +1481,7 @@ end
 masters to amax and shard: one packed all-reduce(max), then the cast of the owned bytes. [serial] [stream]
  * `c`: the context
  * `comm`: the communicator
- * `args`: reads masters, writes amax and shard
+ * `args`: reads masters and sides, writes amax and shard
  * `stream`: the stream
  Returns as fp8_param_amax(), or FP8_ERR_COMM
 """
@@ -1496,7 +1496,7 @@ end
 shard and amax to the sides of full: one all-gather, owned bytes only. [serial] [stream]
  * `c`: the context
  * `comm`: the communicator
- * `args`: reads shard and amax, writes full
+ * `args`: reads shard, amax and sides, writes full
  * `stream`: the stream
  Returns as fp8_param_amax(), or FP8_ERR_COMM
 """

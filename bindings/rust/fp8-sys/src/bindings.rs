@@ -836,7 +836,9 @@ pub struct fp8_param_args {
     pub rank: *const fp8_tensor,
     /// params in the list
     pub count: i32,
-    /// bits of enum fp8_side
+    /// bits of enum fp8_side, for every call (0 is refused): what is wanted of the weights. Of ROW
+    /// and MX, whose sides are quantized apart, amax, cast and quantize serve these sides only
+    /// and leave the other's part of amax and shard without meaning
     pub sides: u32,
 }
 const _: () = assert!(std::mem::size_of::<fp8_param_args>() == 80);
@@ -1431,27 +1433,27 @@ extern "C" {
     ) -> fp8_status;
     /// masters to amax, this rank's part (0 where it owns no element of a block): now max-reduce it. \[shared\] \[stream\]
     /// * `c`: the context
-    /// * `args`: reads masters, writes amax
+    /// * `args`: reads masters and sides, writes amax
     /// * `stream`: the stream
     /// Returns FP8_OK, FP8_ERR_ARGUMENT, FP8_ERR_UNSUPPORTED or FP8_ERR_NO_ALLOC
     pub fn fp8_param_amax(c: *const fp8_context, args: *const fp8_param_args, stream: fp8_stream) -> fp8_status;
     /// masters and reduced amax to shard, the codes of the owned elements: now gather it. \[shared\] \[stream\]
     /// * `c`: the context
-    /// * `args`: reads masters and amax, writes shard
+    /// * `args`: reads masters, amax and sides, writes shard
     /// * `stream`: the stream
     /// Returns as fp8_param_amax()
     pub fn fp8_param_cast(c: *const fp8_context, args: *const fp8_param_args, stream: fp8_stream) -> fp8_status;
     /// gathered and amax to the sides of full. With gathered NULL: the column side from full's own row side (not ROW, MX).
     /// \[shared\] \[stream\]
     /// * `c`: the context
-    /// * `args`: reads gathered and amax, writes full
+    /// * `args`: reads gathered, amax and sides, writes full
     /// * `stream`: the stream
     /// Returns as fp8_param_amax()
     pub fn fp8_param_assemble(c: *const fp8_context, args: *const fp8_param_args, stream: fp8_stream) -> fp8_status;
     /// masters to amax and shard: one packed all-reduce(max), then the cast of the owned bytes. \[serial\] \[stream\]
     /// * `c`: the context
     /// * `comm`: the communicator
-    /// * `args`: reads masters, writes amax and shard
+    /// * `args`: reads masters and sides, writes amax and shard
     /// * `stream`: the stream
     /// Returns as fp8_param_amax(), or FP8_ERR_COMM
     pub fn fp8_param_quantize(
@@ -1463,7 +1465,7 @@ extern "C" {
     /// shard and amax to the sides of full: one all-gather, owned bytes only. \[serial\] \[stream\]
     /// * `c`: the context
     /// * `comm`: the communicator
-    /// * `args`: reads shard and amax, writes full
+    /// * `args`: reads shard, amax and sides, writes full
     /// * `stream`: the stream
     /// Returns as fp8_param_amax(), or FP8_ERR_COMM
     pub fn fp8_param_gather(
