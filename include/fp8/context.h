@@ -27,7 +27,8 @@ enum fp8_backend {
 enum fp8_context_flags {
   FP8_CONTEXT_NO_ALLOC =
       1, /**< nothing through the allocator (fp8_buffer_alloc() apart), nothing tensor-sized on the host */
-  FP8_CONTEXT_REFERENCE = 2, /**< gemm_ref only: exact block sums, slow, the same bits on every CPU */
+  FP8_CONTEXT_REFERENCE = 2, /**< of CPU contexts, gemm_ref only: exact block sums, slow, the same bits on every CPU. A
+CUDA context has no such product and multiplies as it does without */
   FP8_CONTEXT_CHECK = 4, /**< slow checks of contents: scales that are read must be finite and positive, a given amax
 not negative and not NaN; each call waits for its stream */
   FP8_CONTEXT_TUNE = 8   /**< GEMM choice may depend on timing: results may then differ between runs */
@@ -89,13 +90,15 @@ typedef struct fp8_context_config {
 /** What a context has done so far. A report: a caller with a shorter struct gets what fits. */
 typedef struct fp8_counters {
   size_t struct_size;          /**< set by FP8_INIT */
-  uint64_t allocations;        /**< requests to the allocator */
+  uint64_t allocations;        /**< requests of calls to the allocator: workspaces that were not given, what a host
+                                    communicator stages. fp8_buffer_alloc() is the caller's own and not counted */
   uint64_t launches;           /**< kernels started */
   uint64_t quantizations;      /**< tensors quantized, sides of one call counted once */
   uint64_t gemms;              /**< matrix products */
   uint64_t emulated_gemms;     /**< of these, FP8 products computed in a wider type */
   uint64_t padded_gemms;       /**< of these, products whose operands had to be padded */
-  uint64_t bytes_communicated; /**< bytes handed to communicators */
+  uint64_t bytes_communicated; /**< bytes that collectives took from other ranks; of a reduction, the bytes reduced.
+                                  None with one rank, and none of what plans and checks exchange on the host */
 } fp8_counters;
 
 /** Makes a context. A CUDA context loads the CUDA module at this call. [shared] [waits]

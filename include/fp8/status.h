@@ -53,7 +53,7 @@ typedef struct fp8_error {
   int64_t native_code; /**< the code of the library below, 0 if none */
   const char
       *message; /**< e.g. "fp8_linear_forward: x.shape[1] is 4100, the linear was created with in_features 4096" */
-  const char *origin; /**< where in libfp8 the error was found, for reports */
+  const char *origin; /**< the function of this API that failed, "fp8_linear_forward" */
 } fp8_error;
 
 /** The name of a status code, "FP8_ERR_ARGUMENT". [pure]

@@ -191,7 +191,8 @@ pub const FP8_BACKEND_CUDA: i32 = 2;
 pub type fp8_context_flags = u32;
 /// nothing through the allocator (fp8_buffer_alloc() apart), nothing tensor-sized on the host
 pub const FP8_CONTEXT_NO_ALLOC: u32 = 1;
-/// gemm_ref only: exact block sums, slow, the same bits on every CPU
+/// of CPU contexts, gemm_ref only: exact block sums, slow, the same bits on every CPU. A
+/// CUDA context has no such product and multiplies as it does without
 pub const FP8_CONTEXT_REFERENCE: u32 = 2;
 /// slow checks of contents: scales that are read must be finite and positive, a given amax
 /// not negative and not NaN; each call waits for its stream
@@ -388,7 +389,7 @@ pub struct fp8_error {
     pub native_code: i64,
     /// e.g. "fp8_linear_forward: x.shape\[1\] is 4100, the linear was created with in_features 4096"
     pub message: *const c_char,
-    /// where in libfp8 the error was found, for reports
+    /// the function of this API that failed, "fp8_linear_forward"
     pub origin: *const c_char,
 }
 const _: () = assert!(std::mem::size_of::<fp8_error>() == 40);
@@ -501,7 +502,8 @@ unsafe impl SizedStruct for fp8_context_config {}
 pub struct fp8_counters {
     /// set by FP8_INIT
     pub struct_size: usize,
-    /// requests to the allocator
+    /// requests of calls to the allocator: workspaces that were not given, what a host
+    /// communicator stages. fp8_buffer_alloc() is the caller's own and not counted
     pub allocations: u64,
     /// kernels started
     pub launches: u64,
@@ -513,7 +515,8 @@ pub struct fp8_counters {
     pub emulated_gemms: u64,
     /// of these, products whose operands had to be padded
     pub padded_gemms: u64,
-    /// bytes handed to communicators
+    /// bytes that collectives took from other ranks; of a reduction, the bytes reduced.
+    /// None with one rank, and none of what plans and checks exchange on the host
     pub bytes_communicated: u64,
 }
 const _: () = assert!(std::mem::size_of::<fp8_counters>() == 64);
