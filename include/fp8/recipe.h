@@ -100,10 +100,10 @@ FP8_API fp8_status fp8_recipe_query(const fp8_recipe *recipe, fp8_recipe_config 
 FP8_API fp8_status fp8_recipe_to_string(const fp8_recipe *recipe, char *text, uint64_t bytes, uint64_t *needed);
 
 /** Makes a recipe from its text: the canonical form, or a preset's name and fields that change it, as
- * "block;scale=fp32" (all fields: @ref recipes). Names, in any case: none, tensor, tensor_delayed, row, block, mx,
- * mx_w2d; bf16 for none; and what users of Megatron-Core, Transformer Engine and torchao know: tensorwise, current,
- * Float8CurrentScaling, delayed, DelayedScaling, rowwise, blockwise, Float8BlockScaling, mxfp8, MXFP8BlockScaling.
- * [pure]
+ * "block;scale=fp32" (all fields: @ref recipes; each at most once). Names, in any case: none, tensor, tensor_delayed,
+ * row, block, mx, mx_w2d; bf16 for none; and what users of Megatron-Core, Transformer Engine and torchao know:
+ * tensorwise, current, Float8CurrentScaling, delayed, DelayedScaling, rowwise, blockwise, Float8BlockScaling, mxfp8,
+ * MXFP8BlockScaling. [pure]
  *  @param text the text
  *  @param[out] recipe to be destroyed by fp8_recipe_destroy()
  *  @return FP8_OK; FP8_ERR_ARGUMENT with the place in the text; FP8_ERR_UNSUPPORTED as fp8_recipe_create() */

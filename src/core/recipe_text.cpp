@@ -2,7 +2,6 @@
 // Recipes as text: "fp8-1;preset=block;x=e4m3/1x128;w=e4m3/128x128;dy=e4m3/1x128;scale=pow2;..." and the names other
 // projects use.
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <iterator>
 #include <string>
@@ -67,11 +66,19 @@ const char *name_of(const Name (&names)[N], int32_t value) {
   return "unknown";
 }
 
+// Names are read in any case, and echoed as they were given.
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : char(c); });
+  return text;
+}
+
 template <size_t N>
 int32_t value_of(const Name (&names)[N], const std::string &text, const char *key) {
+  const std::string name = lower(text);
   std::string known;
   for (const Name &n : names) {
-    if (text == n.text) return n.value;
+    if (name == n.text) return n.value;
     known += (known.empty() ? "" : ", ") + std::string(n.text);
   }
   fail(FP8_ERR_ARGUMENT, "text has %s \"%s\", known are %s", key, text.c_str(), known.c_str());
@@ -95,7 +102,7 @@ std::vector<std::string> split(const std::string &text, char at) {
 }
 
 uint32_t parse_gemms(const std::string &text, const char *key) {
-  if (text == "none") return FP8_NO_GEMM;
+  if (lower(text) == "none") return FP8_NO_GEMM;
   uint32_t bits = 0;
   for (const std::string &part : split(text, '+')) bits |= value_of(kGemms, part, key);
   return bits;
@@ -108,13 +115,14 @@ void parse_role(const std::string &text, const char *key, int32_t &dtype, int32_
 }
 
 // Neither reading nor writing may follow the process's locale: strtof and %a take its decimal point.
-float parse_number(const std::string &text, const char *key) {
+float parse_number(const std::string &given, const char *key) {
+  const std::string text = lower(given);
   const bool hex = text.compare(0, 2, "0x") == 0;
   const char *begin = text.data() + (hex ? 2 : 0), *end = text.data() + text.size();
   float value = 0;
   const auto read = std::from_chars(begin, end, value, hex ? std::chars_format::hex : std::chars_format::general);
   if (read.ec != std::errc() || read.ptr != end || (hex && begin != end && *begin == '-'))
-    fail(FP8_ERR_ARGUMENT, "text has %s \"%s\", not a number in range", key, text.c_str());
+    fail(FP8_ERR_ARGUMENT, "text has %s \"%s\", not a number in range", key, given.c_str());
   return value;
 }
 
@@ -124,7 +132,22 @@ std::string hex_number(float value) {
   return "0x" + std::string(text, end);
 }
 
-void parse_field(fp8_recipe_config &c, const std::string &key, const std::string &value) {
+constexpr const char *kKnown = "preset, x, w, dy, format, scale, coverage, fast, amax_floor, master";
+
+void parse_format(const std::string &text, fp8_recipe_config &c) {  // Megatron's --fp8-format
+  const std::string name = lower(text);
+  if (name != "e4m3" && name != "hybrid")
+    fail(FP8_ERR_ARGUMENT, "text has format \"%s\", known are e4m3, hybrid", text.c_str());
+  c.activation_dtype = c.weight_dtype = FP8_DTYPE_E4M3;
+  c.gradient_dtype = name == "hybrid" ? FP8_DTYPE_E5M2 : FP8_DTYPE_E4M3;
+}
+
+struct Field {
+  std::string key, value;
+};
+
+void parse_field(fp8_recipe_config &c, const Field &f) {
+  const std::string key = lower(f.key), &value = f.value;
   if (key == "preset") {
     c.preset = value_of(kPresets, value, "preset");
   } else if (key == "x") {
@@ -133,11 +156,6 @@ void parse_field(fp8_recipe_config &c, const std::string &key, const std::string
     parse_role(value, "w", c.weight_dtype, c.weight_scaling);
   } else if (key == "dy") {
     parse_role(value, "dy", c.gradient_dtype, c.gradient_scaling);
-  } else if (key == "format") {  // Megatron's --fp8-format
-    if (value != "e4m3" && value != "hybrid")
-      fail(FP8_ERR_ARGUMENT, "text has format \"%s\", known are e4m3, hybrid", value.c_str());
-    c.activation_dtype = c.weight_dtype = FP8_DTYPE_E4M3;
-    c.gradient_dtype = value == "hybrid" ? FP8_DTYPE_E5M2 : FP8_DTYPE_E4M3;
   } else if (key == "scale") {
     c.scale_rule = value_of(kRules, value, "scale");
   } else if (key == "coverage") {
@@ -148,11 +166,30 @@ void parse_field(fp8_recipe_config &c, const std::string &key, const std::string
     c.amax_floor = parse_number(value, "amax_floor");
   } else if (key == "master") {
     c.master_rounding = value_of(kMasters, value, "master");
-  } else {
-    fail(FP8_ERR_ARGUMENT,
-         "text has unknown field \"%s\", known are x, w, dy, format, scale, coverage, fast, amax_floor, master",
-         key.c_str());
+  } else if (key != "format") {
+    fail(FP8_ERR_ARGUMENT, "text has unknown field \"%s\", known are %s", f.key.c_str(), kKnown);
   }
+}
+
+// NAME or a version first, then key=value; a name is a preset field without its key.
+std::vector<Field> split_fields(const char *text) {
+  std::vector<Field> fields;
+  bool first = true;
+  for (const std::string &part : split(text, ';')) {
+    const size_t equals = part.find('=');
+    if (first && equals == std::string::npos && lower(part).compare(0, 4, "fp8-") == 0) {
+      if (lower(part) != "fp8-1")
+        fail(FP8_ERR_UNSUPPORTED, "text is of version \"%s\", this library reads fp8-1", part.c_str());
+    } else if (equals != std::string::npos) {
+      fields.push_back({part.substr(0, equals), part.substr(equals + 1)});
+    } else if (first) {
+      fields.push_back({"preset", part});
+    } else {
+      fail(FP8_ERR_ARGUMENT, "text has \"%s\", fields are key=value", part.c_str());
+    }
+    first = false;
+  }
+  return fields;
 }
 
 }  // namespace
@@ -179,25 +216,18 @@ std::string recipe_text(const fp8_recipe &r) {
 }
 
 fp8_recipe *parse_recipe(const char *text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+  const std::vector<Field> fields = split_fields(text);
   fp8_recipe_config c{};
   c.struct_size = sizeof c;
-  bool first = true;
-  for (const std::string &part : split(lower, ';')) {
-    const size_t equals = part.find('=');
-    if (first && part.compare(0, 4, "fp8-") == 0 && equals == std::string::npos) {
-      if (part != "fp8-1")
-        fail(FP8_ERR_UNSUPPORTED, "text is of version \"%s\", this library reads fp8-1", part.c_str());
-    } else if (first && equals == std::string::npos) {
-      c.preset = value_of(kPresets, part, "preset");
-    } else if (equals == std::string::npos) {
-      fail(FP8_ERR_ARGUMENT, "text has \"%s\", fields are key=value", part.c_str());
-    } else {
-      parse_field(c, part.substr(0, equals), part.substr(equals + 1));
-    }
-    first = false;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const std::string key = lower(fields[i].key);
+    for (size_t j = 0; j < i; ++j)
+      if (lower(fields[j].key) == key)
+        fail(FP8_ERR_ARGUMENT, "text has %s twice, \"%s\" and \"%s\"", key.c_str(), fields[j].value.c_str(),
+             fields[i].value.c_str());
+    if (key == "format") parse_format(fields[i].value, c);  // first: what x, w and dy say of their own prevails
   }
+  for (const Field &field : fields) parse_field(c, field);
   if (!c.preset) fail(FP8_ERR_ARGUMENT, "text \"%.80s\" names no preset", text);
   return create_recipe(c);
 }

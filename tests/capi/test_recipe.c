@@ -193,6 +193,9 @@ static void names_of_other_projects(void **state) {
       {"block;colour=red", 0, FP8_ERR_ARGUMENT},
       {"block;scale", 0, FP8_ERR_ARGUMENT},
       {"nvfp4", 0, FP8_ERR_ARGUMENT},
+      {"preset=block;scale=fp32", FP8_PRESET_BLOCK, FP8_OK},
+      {"FP8-1;PRESET=MX;Scale=E8M0;Coverage=FPROP+dgrad", FP8_PRESET_MX, FP8_OK},
+      {"block;scale=fp32;scale=fp32", 0, FP8_ERR_ARGUMENT},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
     fp8_recipe *recipe = NULL;
@@ -207,6 +210,22 @@ static void names_of_other_projects(void **state) {
     assert_int_equal(r.preset, rows[i].preset);
     if (strstr(rows[i].text, "scale=fp32")) assert_int_equal(r.scale_rule, FP8_SCALE_FP32);
     if (strstr(rows[i].text, "format=e4m3")) assert_int_equal(r.gradient_dtype, FP8_DTYPE_E4M3);
+    fp8_recipe_destroy(recipe);
+  }
+}
+
+/* What x, w and dy say prevails over format, which says all three, wherever it stands. */
+static void order_does_not_matter(void **state) {
+  static const char *const texts[] = {"tensor;format=e4m3;dy=e5m2", "tensor;dy=e5m2;format=e4m3"};
+  (void)state;
+  for (size_t i = 0; i < 2; ++i) {
+    fp8_recipe *recipe = NULL;
+    fp8_recipe_config r;
+    assert_int_equal(fp8_recipe_from_string(texts[i], &recipe), FP8_OK);
+    FP8_INIT(&r);
+    assert_int_equal(fp8_recipe_query(recipe, &r), FP8_OK);
+    assert_int_equal(r.activation_dtype, FP8_DTYPE_E4M3);
+    assert_int_equal(r.gradient_dtype, FP8_DTYPE_E5M2);
     fp8_recipe_destroy(recipe);
   }
 }
@@ -234,7 +253,13 @@ static void refusals_say_what_a_text_says(void **state) {
       {"mx;fast=dgrad", "fast=dgrad (config.fast_accumulation)"},
       {"tensor;amax_floor=-1", "amax_floor=-1 (config.amax_floor)"},
       {"delayed", "preset tensor_delayed (FP8_PRESET_TENSOR_DELAYED)"},
-      {"block;colour=red", "unknown field \"colour\", known are x, w, dy, format"},
+      {"block;Colour=Red", "unknown field \"Colour\", known are preset, x, w, dy, format"},
+      {"block;preset=mx", "text has preset twice, \"block\" and \"mx\""},
+      {"fp8-1;preset=Block;preset=mx", "text has preset twice, \"Block\" and \"mx\""},
+      {"block;scale=fp32;Scale=pow2", "text has scale twice, \"fp32\" and \"pow2\""},
+      {"NVFP4", "text has preset \"NVFP4\", known are none,"},
+      {"block;scale=FP64", "text has scale \"FP64\", known are"},
+      {"block;amax_floor=0X", "text has amax_floor \"0X\""},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
     fp8_recipe *recipe = NULL;
@@ -349,6 +374,7 @@ int main(void) {
       cmocka_unit_test(text_round_trips),        cmocka_unit_test(text_ignores_the_locale),
       cmocka_unit_test(names_of_other_projects), cmocka_unit_test(describes_the_normative_table),
       cmocka_unit_test(describe_refuses),        cmocka_unit_test(refusals_say_what_a_text_says),
+      cmocka_unit_test(order_does_not_matter),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

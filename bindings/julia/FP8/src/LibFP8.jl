@@ -873,10 +873,10 @@ end
     fp8_recipe_from_string(text)
 
 Makes a recipe from its text: the canonical form, or a preset's name and fields that change it, as
-\"block;scale=fp32\" (all fields: recipes). Names, in any case: none, tensor, tensor_delayed, row, block, mx,
-mx_w2d; bf16 for none; and what users of Megatron-Core, Transformer Engine and torchao know: tensorwise, current,
-Float8CurrentScaling, delayed, DelayedScaling, rowwise, blockwise, Float8BlockScaling, mxfp8, MXFP8BlockScaling.
-[pure]
+\"block;scale=fp32\" (all fields: recipes; each at most once). Names, in any case: none, tensor, tensor_delayed,
+row, block, mx, mx_w2d; bf16 for none; and what users of Megatron-Core, Transformer Engine and torchao know:
+tensorwise, current, Float8CurrentScaling, delayed, DelayedScaling, rowwise, blockwise, Float8BlockScaling, mxfp8,
+MXFP8BlockScaling. [pure]
  * `text`: the text
  * `recipe`: to be destroyed by fp8_recipe_destroy()
  Returns FP8_OK; FP8_ERR_ARGUMENT with the place in the text; FP8_ERR_UNSUPPORTED as fp8_recipe_create()
