@@ -33,7 +33,7 @@ constexpr QuantizeNames names_of_x() {
 
 void check_choice(const fp8_linear_backward_args &a) {
   if (!a.dy && !a.qdy) fail(FP8_ERR_ARGUMENT, "dy and qdy are both NULL, one of them is needed");
-  if (a.dy && a.qdy) fail(FP8_ERR_ARGUMENT, "dy and qdy are both given, one of them is needed");
+  if (a.dy && a.qdy) fail(FP8_ERR_ARGUMENT, "dy and qdy are both given, only one of them may be");
   const uint32_t unknown = a.flags & ~uint32_t{FP8_LINEAR_ACCUMULATE_DW | FP8_LINEAR_AMAX_GIVEN |
                                                FP8_LINEAR_ACCUMULATE_DX | FP8_LINEAR_ACCUMULATE_DBIAS};
   if (unknown) fail(FP8_ERR_UNSUPPORTED, "flags has unknown bits 0x%x", unknown);
@@ -55,7 +55,7 @@ void check_choice(const fp8_linear_backward_args &a) {
   if (a.dx && !a.w) fail(FP8_ERR_ARGUMENT, "w is NULL and dx is given");
   if (!a.dx && a.w) fail(FP8_ERR_ARGUMENT, "w is given and dx is NULL");
   if (a.dw && !a.saved_x && !a.x) fail(FP8_ERR_ARGUMENT, "saved_x and x are both NULL and dw is given");
-  if (a.saved_x && a.x) fail(FP8_ERR_ARGUMENT, "saved_x and x are both given, one of them is needed");
+  if (a.saved_x && a.x) fail(FP8_ERR_ARGUMENT, "saved_x and x are both given, only one of them may be");
   if (!a.dw && (a.saved_x || a.x)) fail(FP8_ERR_ARGUMENT, "%s is given and dw is NULL", a.x ? "x" : "saved_x");
   if (a.amax_x && !a.x) fail(FP8_ERR_ARGUMENT, "amax_x is given without x");
 }

@@ -21,7 +21,7 @@ constexpr QuantizeNames names_of_x() {
 
 void check_choice(const fp8_linear_forward_args &a) {
   if (!a.x && !a.qx) fail(FP8_ERR_ARGUMENT, "x and qx are both NULL, one of them is needed");
-  if (a.x && a.qx) fail(FP8_ERR_ARGUMENT, "x and qx are both given, one of them is needed");
+  if (a.x && a.qx) fail(FP8_ERR_ARGUMENT, "x and qx are both given, only one of them may be");
   if (!a.w) fail(FP8_ERR_ARGUMENT, "w is NULL");
   if (!a.y) fail(FP8_ERR_ARGUMENT, "y is NULL");
   const uint32_t unknown = a.flags & ~uint32_t{FP8_LINEAR_ACCUMULATE_DW | FP8_LINEAR_AMAX_GIVEN |
