@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/comm.h"
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -281,29 +282,30 @@ void comm_wait(fp8_comm &comm, fp8_stream stream, int64_t timeout_ms) {
   comm_status(comm);
 }
 
-void comm_check(const fp8_context *c, fp8_comm &comm, const char *what, const void *bytes, uint64_t n) {
+void comm_check(const fp8_context *c, fp8_comm &comm, const char *what, const void *bytes, uint64_t n,
+                const Differ &differ) {
   const int32_t size = comm.ops.size, rank = comm.ops.rank;
   std::vector<uint64_t> counts(size);
   gather_host(c, comm, &n, counts.data(), sizeof n, nullptr);
-  uint64_t largest = 0;
-  for (uint64_t other : counts) largest = other > largest ? other : largest;
+  const uint64_t largest = *std::max_element(counts.begin(), counts.end());
   std::vector<char> own(largest, 0), all(largest * size);
   if (n) std::memcpy(own.data(), bytes, n);
   if (largest) gather_host(c, comm, own.data(), all.data(), largest, nullptr);
   // Every rank compares with rank 0, so that all of them report the same ranks.
+  const std::string first(all.data(), counts[0]);
   std::string who;
   for (int32_t r = 1; r < size; ++r) {
-    const char *theirs = all.data() + r * largest, *first = all.data();
-    if (counts[r] == counts[0] && (!largest || !std::memcmp(theirs, first, counts[0]))) continue;
-    uint64_t at = 0;
-    const uint64_t common = counts[r] < counts[0] ? counts[r] : counts[0];
-    while (at < common && theirs[at] == first[at]) ++at;
-    who += format("%s rank %d (%llu bytes, from byte %llu)", who.empty() ? "" : ",", r,
-                  static_cast<unsigned long long>(counts[r]), static_cast<unsigned long long>(at));
+    const std::string theirs(all.data() + r * largest, counts[r]);
+    if (theirs == first) continue;
+    size_t at = 0;
+    while (at < theirs.size() && at < first.size() && theirs[at] == first[at]) ++at;
+    const std::string how = differ ? differ(theirs, first)
+                                   : format("%zu bytes, different from byte %zu on, of which rank 0 has %zu",
+                                            theirs.size(), at, first.size());
+    who += format("%s rank %d (%s)", who.empty() ? "" : ",", r, how.c_str());
   }
   if (!who.empty())
-    fail(FP8_ERR_COMM, "%s differs from rank 0 (%llu bytes) on%s; this is rank %d of %d", what ? what : "it",
-         static_cast<unsigned long long>(counts[0]), who.c_str(), rank, size);
+    fail(FP8_ERR_COMM, "%s: not rank 0's on%s; this is rank %d of %d", what ? what : "bytes", who.c_str(), rank, size);
 }
 
 }  // namespace fp8

@@ -84,7 +84,9 @@ class CommGroup {  // group_begin and group_end around several collectives, wher
 
 void comm_status(const fp8_comm &comm);
 void comm_wait(fp8_comm &comm, fp8_stream stream, int64_t timeout_ms);
-// All ranks hold the same `count` bytes, else ERR_COMM naming who differs.
-void comm_check(const fp8_context *c, fp8_comm &comm, const char *what, const void *bytes, uint64_t count);
+// All ranks hold the same `count` bytes, else ERR_COMM naming who differs, and how where `differ` can read them.
+using Differ = std::function<std::string(const std::string &theirs, const std::string &first)>;
+void comm_check(const fp8_context *c, fp8_comm &comm, const char *what, const void *bytes, uint64_t count,
+                const Differ &differ = nullptr);
 
 }  // namespace fp8

@@ -318,14 +318,14 @@ void gather_direct(const fp8_context &c, fp8_comm &comm, Call &call, const char 
   }
 }
 
+}  // namespace
+
 void check_comm(const ParamLayout &l, const fp8_comm &comm) {
   if (l.rank < 0) fail(FP8_ERR_ARGUMENT, "the params were created with rank -1, which serves the stateless steps only");
   if (comm.ops.size != l.world || comm.ops.rank != l.rank)
     fail(FP8_ERR_ARGUMENT, "comm is rank %d of %d, the params were created for rank %d of %d", comm.ops.rank,
          comm.ops.size, l.rank, l.world);
 }
-
-}  // namespace
 
 fp8_param_layout param_sizes(const fp8_param *const *params, int32_t count, uint32_t sides) {
   const Call call = make_call(params, count, sides);
@@ -444,32 +444,6 @@ void param_gather(const fp8_context &c, fp8_comm &comm, const fp8_param_args &ar
   gather_bytes(c, comm, own, gathered, bytes.data(), offsets.data(), stream);
   take_slots(call, gathered, slot);
   assemble();
-}
-
-void param_check(const fp8_context &c, fp8_comm &comm, const fp8_param *const *params, int32_t count) {
-  // A rank that cannot even read its own list says so to the others before anyone fails.
-  std::string wrong, recipe;
-  std::vector<int64_t> shapes, cuts;
-  try {
-    const ParamLayout l = param_layout(params, count);
-    check_comm(l, comm);
-    recipe = recipe_text(*params[0]->recipe);
-    for (int32_t i = 0; i < count; ++i) {
-      shapes.insert(shapes.end(), {params[i]->rows, params[i]->cols});
-      cuts.insert(cuts.end(), params[i]->cuts.begin(), params[i]->cuts.end());
-    }
-  } catch (const Error &e) {
-    wrong = e.what();
-  }
-  int32_t bad = !wrong.empty();
-  std::vector<int32_t> all(comm.ops.size);
-  gather_host(&c, comm, &bad, all.data(), sizeof bad, nullptr);
-  if (bad) fail(FP8_ERR_ARGUMENT, "%s", wrong.c_str());
-  for (int32_t r = 0; r < comm.ops.size; ++r)
-    if (all[r]) fail(FP8_ERR_COMM, "rank %d has an invalid list of params", r);
-  comm_check(&c, comm, "the recipe of the params", recipe.data(), recipe.size());
-  comm_check(&c, comm, "the shapes and order of the params", shapes.data(), shapes.size() * sizeof(int64_t));
-  comm_check(&c, comm, "the cuts of the params", cuts.data(), cuts.size() * sizeof(int64_t));
 }
 
 }  // namespace fp8

@@ -47,6 +47,7 @@ void refuse_overlaps(const fp8_param_args &args, const ParamLayout &l, const std
 fp8_param *create_param(const fp8_context &c, const fp8_param_config &config);
 ParamLayout param_layout(const fp8_param *const *params, int32_t count);
 fp8_param_layout param_sizes(const fp8_param *const *params, int32_t count, uint32_t sides);
+void check_comm(const ParamLayout &l, const fp8_comm &comm);  // it is the one that the params were made for
 void param_check(const fp8_context &c, fp8_comm &comm, const fp8_param *const *params, int32_t count);
 void param_amax(const fp8_context &c, const fp8_param_args &args, fp8_stream stream);
 void param_cast(const fp8_context &c, const fp8_param_args &args, fp8_stream stream);

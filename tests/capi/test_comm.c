@@ -67,12 +67,14 @@ static void reductions(void **state) {
 static void check_body(rank_call *self) {
   const int last = self->size - 1;
   const char *text = self->rank == last ? "other" : "thing";
-  char who[64];
-  snprintf(who, sizeof who, "the thing differs from rank 0 (5 bytes) on rank %d", last);
+  char who[128];
+  snprintf(who, sizeof who,
+           "the thing: not rank 0's on rank %d (5 bytes, different from byte 0 on, of which rank 0 has 5)", last);
   MUST(fp8_comm_check(self->comm, "the weather", "fine", 4));
   MUST(fp8_comm_check(self->comm, NULL, NULL, 0));
   MUST_FAIL(fp8_comm_check(self->comm, "the thing", text, 5), FP8_ERR_COMM, who);
-  MUST_FAIL(fp8_comm_check(self->comm, "the size", text, self->rank == 1 ? 3 : 2), FP8_ERR_COMM, "rank 1 (3 bytes");
+  MUST_FAIL(fp8_comm_check(self->comm, "the size", text, self->rank == 1 ? 3 : 2), FP8_ERR_COMM,
+            "rank 1 (3 bytes, different from byte ");
   MUST(fp8_comm_check(self->comm, "the weather", "fine", 4));
   MUST(fp8_comm_status(self->comm)); /* a difference is no fault of the communicator */
 }
@@ -89,26 +91,33 @@ static void param_check_body(rank_call *self) {
   const fp8_recipe *const *recipes = (const fp8_recipe *const *)self->arg;
   int64_t cuts[] = {0, 40, 80}, other[] = {0, 41, 80};
   int trial;
-  for (trial = 0; trial < 4; ++trial) {
+  static const char *const says[] = {
+      "the recipe of the params: not rank 0's on rank 1 (it has preset=block, rank 0 preset=mx); this is rank",
+      "the shapes and order of the params: not rank 0's on rank 1 (params[1] is 10 x 8, rank 0's 8 x 10); this",
+      "the cuts of the params: not rank 0's on rank 1 (params[1].cuts[1] is 41, rank 0's 40); this",
+      "the shapes and order of the params: not rank 0's on rank 1 (a list of 1, rank 0 has one of 2)"};
+  for (trial = 0; trial < 5; ++trial) {
     const int differ = self->rank == 1;
     fp8_param_config config;
-    fp8_param *p;
+    fp8_param *list[2];
     fp8_status status;
     FP8_INIT(&config);
+    config.rows = 8;
+    config.cols = 10;
+    config.cuts = cuts;
+    config.world = 2;
+    config.rank = trial == 4 ? 0 : self->rank; /* the same rank twice */
+    config.recipe = recipes[trial == 0 && differ];
+    MUST(fp8_param_create(self->c, &config, &list[0]));
     config.rows = trial == 1 && differ ? 10 : 8;
     config.cols = trial == 1 && differ ? 8 : 10;
     config.cuts = trial == 2 && differ ? other : cuts;
-    config.world = 2;
-    config.rank = trial == 3 ? 0 : self->rank; /* the same rank twice */
-    config.recipe = recipes[trial == 0 && differ];
-    MUST(fp8_param_create(self->c, &config, &p));
-    status = fp8_param_check(self->c, self->comm, (const fp8_param *const *)&p, 1);
-    if (trial == 0)
-      CHECK(status == FP8_ERR_COMM && strstr(rank_message(), "the recipe") && strstr(rank_message(), "rank 1"));
-    if (trial == 1) CHECK(status == FP8_ERR_COMM && strstr(rank_message(), "the shapes and order"));
-    if (trial == 2) CHECK(status == FP8_ERR_COMM && strstr(rank_message(), "the cuts"));
-    if (trial == 3) CHECK(status == (differ ? FP8_ERR_ARGUMENT : FP8_ERR_COMM));
-    fp8_param_destroy(p);
+    MUST(fp8_param_create(self->c, &config, &list[1]));
+    status = fp8_param_check(self->c, self->comm, (const fp8_param *const *)list, trial == 3 && differ ? 1 : 2);
+    if (trial < 4) CHECK(status == FP8_ERR_COMM && strstr(rank_message(), says[trial]));
+    if (trial == 4) CHECK(status == (differ ? FP8_ERR_ARGUMENT : FP8_ERR_COMM));
+    fp8_param_destroy(list[0]);
+    fp8_param_destroy(list[1]);
   }
 }
 
