@@ -57,7 +57,7 @@ def baseline(run):
 
 def print_tenths(curves):
     """One line a run: the mean over seeds of its difference to the baseline, by tenths; of BF16's own seeds to the first."""
-    print("Gap to BF16 (of the same seed, in nats a byte) in each tenth of the steps:\n")
+    print("\nGap to BF16 (of the same seed, in nats a byte) in each tenth of the steps:\n")
     print("| run | " + " | ".join(str(i + 1) for i in range(10)) + " |\n| --- |" + " ---: |" * 10)
     first = min(seed for run, seed in curves if run == "none")
     for run in dict.fromkeys(run for run, _ in curves):

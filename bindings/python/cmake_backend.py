@@ -2,7 +2,7 @@
 """PEP 517 backend: builds the project with CMake and packs the Python package, libfp8 and its modules into one abi3 wheel.
 
 Environment: CMAKE_ARGS (more arguments for cmake), CMAKE_BUILD_PARALLEL_LEVEL (jobs; all cores without it), FP8_WHEEL_JAX=0
-(leave fp8.jax out), FP8_WHEEL_BUILD (build folder).
+(leave fp8.jax out), FP8_WHEEL_BUILD (build folder), FP8_WHEEL_PACK (a build folder, whose library and binding are packed as they are).
 """
 import base64
 import hashlib
@@ -18,10 +18,13 @@ import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+BINDINGS = ("_capi.abi3.so", "jax/libfp8_jax.so")  # what the build puts into the package
 PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
 
 
 def get_requires_for_build_wheel(config_settings=None):
+    if os.environ.get("FP8_WHEEL_PACK"):
+        return []
     wanted = [] if shutil.which("cmake") else ["cmake>=3.22"]
     return wanted + ["swig>=4.2,<5"] + ([] if os.environ.get("FP8_WHEEL_JAX") == "0" else ["jax>=0.10.2"])
 
@@ -31,12 +34,24 @@ def build(folder: pathlib.Path) -> pathlib.Path:
                "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON", "-DCMAKE_SHARED_LINKER_FLAGS=-s", "-DCMAKE_MODULE_LINKER_FLAGS=-s",
                f"-DPython_EXECUTABLE={sys.executable}", *shlex.split(os.environ.get("CMAKE_ARGS", ""))]
     environment = {**os.environ, "PATH": os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")])}
+    # What an earlier build made is linked again, or, if it is not part of this one, not packed.
+    package = folder / "python" / "fp8"
+    shutil.rmtree(folder / "lib", ignore_errors=True)
+    for name in BINDINGS:
+        (package / name).unlink(missing_ok=True)
     subprocess.run(["cmake", "-S", str(ROOT), "-B", str(folder), *options], check=True, env=environment)
     environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
     subprocess.run(["cmake", "--build", str(folder)], check=True, env=environment)
+    return built(folder)
+
+
+def built(folder: pathlib.Path) -> pathlib.Path:
+    """the package in a build folder, which has all that a wheel wants of it"""
     package = folder / "python" / "fp8"
-    if not (package / "_capi.abi3.so").exists():
-        raise SystemExit("the Python binding was not built: see the lines 'fp8: bindings: python SKIPPED' above")
+    for name in BINDINGS[:1] if os.environ.get("FP8_WHEEL_JAX") == "0" else BINDINGS:
+        if not (package / name).exists():
+            raise SystemExit(f"{package / name} was not built: cmake's lines 'fp8: bindings: python ... SKIPPED' say why" +
+                             ("; FP8_WHEEL_JAX=0 leaves fp8.jax out" if name != BINDINGS[0] else ""))
     return package
 
 
@@ -84,6 +99,11 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    if os.environ.get("FP8_WHEEL_PACK"):
+        folder = pathlib.Path(os.environ["FP8_WHEEL_PACK"])
+        if not folder.is_absolute():  # pip has changed the folder
+            raise SystemExit(f"FP8_WHEEL_PACK={folder}: an absolute path is needed")
+        return pack(folder, built(folder), wheel_directory)
     folder = pathlib.Path(os.environ.get("FP8_WHEEL_BUILD", HERE / "build"))
     return pack(folder, build(folder), wheel_directory)
 

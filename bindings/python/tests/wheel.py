@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packs a build folder into a wheel as pip would, installs it into an empty place, and uses it there: nothing of the build is loaded.
+"""Packs a build folder into a wheel by pip, installs it into an empty place, and uses it there: nothing of the build is loaded.
 
 usage: wheel.py BUILD_FOLDER
 """
@@ -10,7 +10,8 @@ import sys
 import tempfile
 import zipfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+HERE = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(HERE))
 import cmake_backend  # noqa: E402
 
 USE = """
@@ -27,10 +28,37 @@ print(fp8.capi.fp8_build_info(), "from", sorted(loaded))
 """
 
 
+def refuses_what_is_stale(folder: pathlib.Path):
+    """a binding of an earlier build, which this one leaves out, is not packed"""
+    stale, empty = folder / "build" / "python" / "fp8" / "_capi.abi3.so", folder / "bin"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("of an earlier build")
+    empty.mkdir()
+    (empty / "cmake").write_text("#!/bin/sh\n")  # builds nothing
+    (empty / "cmake").chmod(0o755)
+    before = dict(os.environ)
+    os.environ.update(PATH=str(empty), FP8_WHEEL_BUILD=str(folder / "build"))
+    try:
+        cmake_backend.build_wheel(folder)
+    except SystemExit as error:
+        assert "_capi.abi3.so was not built" in str(error), error
+    else:
+        raise AssertionError("a stale binding was packed")
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
+    if not (build / "python" / "fp8" / "jax" / "libfp8_jax.so").exists():
+        os.environ["FP8_WHEEL_JAX"] = "0"
     with tempfile.TemporaryDirectory() as folder:
-        name = cmake_backend.pack(build, build / "python" / "fp8", folder)
+        refuses_what_is_stale(pathlib.Path(folder, "stale"))
+        # FP8_WHEEL_PACK: nothing is fetched, configured or built
+        subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-index", "--no-deps", "-w", folder, str(HERE)], check=True,
+                       env={**os.environ, "FP8_WHEEL_PACK": str(build)})
+        name = next(pathlib.Path(folder).glob("fp8-*.whl")).name
         assert "-cp311-abi3-" in name, name
         info = cmake_backend.prepare_metadata_for_build_wheel(folder)
         with zipfile.ZipFile(os.path.join(folder, name)) as wheel:
