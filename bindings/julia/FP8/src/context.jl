@@ -13,6 +13,10 @@ function handle(h::Handle)
     return h.ptr
 end
 
+# known(SIDES, :x, "sides"): the value of a name, or an error that says which there are
+known(table::NamedTuple, name::Symbol, argument) =
+    haskey(table, name) ? table[name] : throw(ArgumentError("$argument is :$name, known are $(join(map(n -> ":$n", keys(table)), ", "))"))
+
 """
     Context(; backend = :auto, device = 0, threads = 0, flags = ())
 
@@ -23,10 +27,10 @@ mutable struct Context <: Handle
     ptr::Ptr{LibFP8.fp8_context}
     function Context(; backend::Symbol = :auto, device = 0, threads = 0, flags = ())
         backends = (auto = LibFP8.FP8_BACKEND_AUTO, cpu = LibFP8.FP8_BACKEND_CPU, cuda = LibFP8.FP8_BACKEND_CUDA)
-        known = (no_alloc = LibFP8.FP8_CONTEXT_NO_ALLOC, reference = LibFP8.FP8_CONTEXT_REFERENCE, check = LibFP8.FP8_CONTEXT_CHECK,
-                 tune = LibFP8.FP8_CONTEXT_TUNE)
-        bits = reduce(|, (known[f] for f in flags); init = UInt32(0))
-        config = Ref(LibFP8.fp8_context_config(backend = backends[backend], device = device, threads = threads, flags = bits))
+        choices = (no_alloc = LibFP8.FP8_CONTEXT_NO_ALLOC, reference = LibFP8.FP8_CONTEXT_REFERENCE, check = LibFP8.FP8_CONTEXT_CHECK,
+                   tune = LibFP8.FP8_CONTEXT_TUNE)
+        bits = reduce(|, (known(choices, f, "flags") for f in (flags isa Symbol ? (flags,) : flags)); init = UInt32(0))
+        config = Ref(LibFP8.fp8_context_config(backend = known(backends, backend, "backend"), device = device, threads = threads, flags = bits))
         return finalizer(close, new(LibFP8.fp8_context_create(config)))
     end
 end

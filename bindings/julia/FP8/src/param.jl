@@ -87,7 +87,7 @@ function with_args(call, p::Params; masters = nothing, full = nothing, gathered 
         args = Ref(LibFP8.fp8_param_args(params = pointer(pointers), masters = masters === nothing ? C_NULL : pointer(view_pointers),
                                          full = full === nothing ? C_NULL : pointer(ref_pointers), amax = address(amax),
                                          shard = address(shard), gathered = maybe(all), workspace = address(workspace),
-                                         count = length(p.list), sides = SIDES[sides]))
+                                         count = length(p.list), sides = known(SIDES, sides, "sides")))
         call(handle(p.context), args)
     end
     return p

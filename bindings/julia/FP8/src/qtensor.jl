@@ -2,6 +2,7 @@
 
 const ROLES = (activation = LibFP8.FP8_ROLE_ACTIVATION, weight = LibFP8.FP8_ROLE_WEIGHT, gradient = LibFP8.FP8_ROLE_GRADIENT)
 const SIDES = (row = LibFP8.FP8_SIDE_ROW, col = LibFP8.FP8_SIDE_COL, both = LibFP8.FP8_SIDE_BOTH)
+const SIDE = (row = SIDES.row, col = SIDES.col)
 maybe(r) = r === nothing ? C_NULL : address(r)
 tensor_ref(::Nothing) = nothing
 tensor_ref(a) = Ref(tensor(a))
@@ -32,9 +33,9 @@ function QTensor(recipe, role::Symbol, rows::Integer, cols::Integer, which::Symb
                  source = nothing)
     r = as_recipe(recipe)
     ref = Ref(LibFP8.fp8_qtensor())
-    wanted = SIDES[which] | (copy ? LibFP8.FP8_SIDE_COPY : UInt32(0))
-    LibFP8.fp8_recipe_describe(handle(r), handle(context), ROLES[role], rows, cols, wanted, ref)
-    return place(ref, SIDES[which], r, context, source)
+    wanted = known(SIDES, which, "sides") | (copy ? LibFP8.FP8_SIDE_COPY : UInt32(0))
+    LibFP8.fp8_recipe_describe(handle(r), handle(context), known(ROLES, role, "role"), rows, cols, wanted, ref)
+    return place(ref, known(SIDES, which, "sides"), r, context, source)
 end
 
 rows_of(a::AbstractArray) = length(a) ÷ max(size(a, 1), 1)
@@ -55,9 +56,9 @@ function part(q::QTensor, t::LibFP8.fp8_tensor)
     return [data[1+sum((i .- 1) .* reverse(stride))] for i in Iterators.product(map(k -> 1:Int(k), reverse(shape))...)]
 end
 "The codes of a side (a copy)."
-codes(q::QTensor, side::Symbol = :row) = part(q, side == :row ? q.ref[].row : q.ref[].col)
+codes(q::QTensor, side::Symbol = :row) = part(q, known((row = q.ref[].row, col = q.ref[].col), side, "side"))
 "The scales of a side (a copy): value = code * scale."
-scales(q::QTensor, side::Symbol = :row) = part(q, side == :row ? q.ref[].row_scale : q.ref[].col_scale)
+scales(q::QTensor, side::Symbol = :row) = part(q, known((row = q.ref[].row_scale, col = q.ref[].col_scale), side, "side"))
 
 """
     quantize(x; recipe = "block", role = :activation, sides = :both, amax = nothing, stats = nothing)
@@ -78,7 +79,7 @@ function quantize!(q::QTensor, x::AbstractArray; role::Symbol = :activation, ama
     ref = q.ref
     GC.@preserve x amax amax_col stats q ref xt at ct st begin
         args = Ref(LibFP8.fp8_quantize_args(x = address(xt), q = address(ref), amax = maybe(at), amax_col = maybe(ct), stats = maybe(st),
-                                            role = ROLES[role], flags = given ? LibFP8.FP8_AMAX_GIVEN : UInt32(0)))
+                                            role = known(ROLES, role, "role"), flags = given ? LibFP8.FP8_AMAX_GIVEN : UInt32(0)))
         call = only_amax ? LibFP8.fp8_amax : LibFP8.fp8_quantize
         call(handle(q.context), handle(q.recipe), args, C_NULL)
     end
@@ -93,12 +94,13 @@ The values, of the size of the matrix that was quantized, from either side.
 function dequantize(q::QTensor, ::Type{T} = Float32; side::Symbol = sides(q) == :col ? :col : :row) where {T}
     x = Matrix{T}(undef, size(q))
     xt, ref = Ref(tensor(x)), q.ref
-    GC.@preserve x q ref xt LibFP8.fp8_dequantize(handle(q.context), ref, SIDES[side], xt, C_NULL)
+    GC.@preserve x q ref xt LibFP8.fp8_dequantize(handle(q.context), ref, known(SIDE, side, "side"), xt, C_NULL)
     return x
 end
 
 "The amax of each scale of the row (or `side`) side: Float32, the scales' shape reversed."
 function amax(x::AbstractArray; recipe = "tensor", role::Symbol = :activation, side::Symbol = :row, context = default_context())
+    known(SIDE, side, "side")
     q = QTensor(recipe, role, rows_of(x), size(x, 1), side; context = context, source = x)
     t = side == :row ? q.ref[].row_scale : q.ref[].col_scale
     out = zeros(Float32, reverse(t.shape[1:t.ndim])...)
@@ -125,8 +127,8 @@ function gemm(a::QTensor, b::QTensor, a_side::Symbol = :row, b_side::Symbol = :r
     d = Matrix{eltype}(undef, n, m)
     dt, bt, ar, br = Ref(tensor(d)), tensor_ref(bias), a.ref, b.ref
     GC.@preserve a b d bias dt bt ar br begin
-        args = Ref(LibFP8.fp8_gemm_args(a = address(ar), b = address(br), bias = maybe(bt), d = address(dt), a_side = SIDES[a_side],
-                                        b_side = SIDES[b_side]))
+        args = Ref(LibFP8.fp8_gemm_args(a = address(ar), b = address(br), bias = maybe(bt), d = address(dt), a_side = known(SIDE, a_side, "a_side"),
+                                        b_side = known(SIDE, b_side, "b_side")))
         LibFP8.fp8_gemm(handle(a.context), args, C_NULL)
     end
     return d
@@ -136,6 +138,6 @@ end
 function measure(x::AbstractArray, q::QTensor; side::Symbol = :row)
     sums = zeros(Float64, 4)
     xt, st, ref = Ref(tensor(x)), Ref(tensor(sums)), q.ref
-    GC.@preserve x q sums LibFP8.fp8_measure(handle(q.context), xt, ref, SIDES[side], st, C_NULL, C_NULL)
+    GC.@preserve x q sums LibFP8.fp8_measure(handle(q.context), xt, ref, known(SIDE, side, "side"), st, C_NULL, C_NULL)
     return (xx = sums[1], ee = sums[2], xy = sums[3], max_error = sums[4], snr_db = 10 * log10(sums[1] / sums[2]))
 end

@@ -4,6 +4,7 @@
     Recipe("block"; fields...)
 
 How a linear layer's tensors become FP8: "none" (BF16), "tensor", "row", "block", "mx", "mx_w2d", or a name as other projects have ("mxfp8").
+A name may be a symbol, also where a `recipe` is an argument: `:block`.
 Keywords replace single fields of the C struct, as integers: `Recipe("block"; scale_rule = FP8.LibFP8.FP8_SCALE_FP32)`.
 """
 mutable struct Recipe <: Handle
@@ -22,10 +23,11 @@ mutable struct Recipe <: Handle
         return finalizer(close, new(LibFP8.fp8_recipe_create(changed)))
     end
 end
+Recipe(name::Symbol; fields...) = Recipe(String(name); fields...)
 destroy(::Type{Recipe}, p) = LibFP8.fp8_recipe_destroy(p)
 Base.string(r::Recipe) = LibFP8.fp8_recipe_to_string(handle(r))
 Base.show(io::IO, r::Recipe) = print(io, isopen(r) ? "Recipe(\"$(string(r))\")" : "Recipe(closed)")
 Base.:(==)(a::Recipe, b::Recipe) = string(a) == string(b)
 Base.hash(r::Recipe, h::UInt) = hash(string(r), h)
 as_recipe(r::Recipe) = r
-as_recipe(text::AbstractString) = Recipe(text)
+as_recipe(text::Union{AbstractString,Symbol}) = Recipe(text)

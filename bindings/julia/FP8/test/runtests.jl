@@ -60,6 +60,20 @@ off(a, b) = sqrt(sum(abs2, f32(a) .- f32(b)) / sum(abs2, f32(b)))
         l = Linear(192, 320; context = context)
         @test_throws DimensionMismatch quantize_weight(l, values32(320, 192))
         @test occursin("w is (320, 192), this linear wants (in 192, out 320)", message(() -> quantize_weight(l, values32(320, 192))))
+        x = values32(64, 32)
+        q = quantize(x; recipe = :block, context = context)
+        @test q.recipe == Recipe(:blockwise) == Linear(64, 32; recipe = :block, context = context).recipe
+        @test occursin("brick", message(() -> quantize(x; recipe = :brick, context = context)))
+        for (text, call) in (
+            "role is :weights, known are :activation, :weight, :gradient" => () -> quantize(x; role = :weights, context = context),
+            "sides is :rows, known are :row, :col, :both" => () -> quantize(x; sides = :rows, context = context),
+            "side is :column, known are :row, :col" => () -> codes(q, :column), "side is :x" => () -> scales(q, :x),
+            "side is :both" => () -> dequantize(q; side = :both), "side is :x" => () -> amax(x; side = :x, context = context),
+            "side is :x" => () -> measure(x, q; side = :x), "a_side is :x" => () -> gemm(q, q, :x), "b_side is :x" => () -> gemm(q, q, :row, :x),
+            "backend is :gpu, known are :auto, :cpu, :cuda" => () -> Context(backend = :gpu),
+            "flags is :fast" => () -> Context(backend = :cpu, flags = (:check, :fast)))
+            @test startswith(message(call), "ArgumentError: $text")
+        end
     end
 
     @testset "the column-major rule" begin
