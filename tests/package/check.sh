@@ -29,9 +29,20 @@ case $mode in
     run_both
     ;;
   cmake)
-    cmake -S "$here/consumer" -B "$scratch/out" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release >/dev/null
+    configure() { cmake -S "$here/consumer" -B "$scratch/out" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release "$@"; }
+    configure >/dev/null
     cmake --build "$scratch/out" >/dev/null
     run_both
+    if configure -DCOMPONENTS=colour >"$scratch/out/log" 2>&1; then echo "a component colour was found"; exit 1; fi
+    grep -F 'fp8 has no component "colour"' "$scratch/out/log"
+    if [ -e "$build/lib/libfp8_mpi.so" ]; then
+      configure -DCOMPONENTS=mpi >/dev/null
+      cmake --build "$scratch/out" >/dev/null
+      "$scratch/out/consumer_mpi"
+    else
+      if configure -DCOMPONENTS=mpi >"$scratch/out/log" 2>&1; then echo "a component mpi was found"; exit 1; fi
+      grep -F 'this libfp8 was built without MPI' "$scratch/out/log"
+    fi
     ;;
   moved) # an installed tree works after a move
     mv "$prefix" "$scratch/another prefix"
