@@ -27,6 +27,8 @@ case $mode in
   pkgconfig)
     PKG_CONFIG_PATH=$(dirname "$pc") make -s -C "$scratch/out" -f "$here/consumer/Makefile" SOURCE="$here/consumer"
     run_both
+    rm -r "$(dirname "$pc")" # what only building needs
+    run_both
     ;;
   cmake)
     configure() { cmake -S "$here/consumer" -B "$scratch/out" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release "$@"; }
