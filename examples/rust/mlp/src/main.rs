@@ -9,48 +9,78 @@ use data::Random;
 use fp8::{Backend, Context, ContextConfig, Recipe};
 use network::Network;
 
-const USAGE: &str =
-    "usage: mlp [--device cpu|cuda] [--steps 600] [--seeds 2] [--recipes tensor,row,block,mx] [--data DIR]";
+const USAGE: &str = "mlp [--device cpu|cuda] [--steps 600] [--seeds 2] [--recipes tensor,row,block,mx] [--data DIR]";
 
 struct Options {
     device: String,
+    backend: Backend,
     data: String,
-    recipes: String,
+    recipes: Vec<(String, Recipe)>,
     steps: usize,
     seeds: u64,
+}
+
+/// BF16 first, then the recipes of a list; a wrong name ends here.
+fn recipes(list: &str) -> Result<Vec<(String, Recipe)>, String> {
+    let parse = |name: &str| match name.parse() {
+        Ok(recipe) => Ok((name.to_string(), recipe)),
+        Err(e) => Err(format!("--recipes {list}: {e}")),
+    };
+    std::iter::once("none").chain(list.split(',')).map(parse).collect()
+}
+
+fn count<T: std::str::FromStr + Default + PartialEq>(word: &str, value: &str) -> Result<T, String> {
+    match value.parse() {
+        Ok(n) if n != T::default() => Ok(n),
+        _ => Err(format!("{word} {value}: a whole number from 1 is needed")),
+    }
 }
 
 fn options() -> Result<Options, String> {
     let mut o = Options {
         device: "cpu".into(),
+        backend: Backend::Cpu,
         data: "/usr/share/datasets/fashion-mnist".into(),
-        recipes: "tensor,row,block,mx".into(),
+        recipes: recipes("tensor,row,block,mx")?,
         steps: 600,
         seeds: 2,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         if word == "--help" || word == "-h" {
-            println!("{USAGE}");
+            println!("usage: {USAGE}");
             std::process::exit(0);
         }
-        let value = words.next().ok_or(format!("{word} wants a value"))?;
+        if !["--device", "--data", "--recipes", "--steps", "--seeds"].contains(&word.as_str()) {
+            return Err(format!("{word}: there is no such option; {USAGE}"));
+        }
+        let value = words.next().ok_or(format!("{word}: a value is needed"))?;
         match word.as_str() {
             "--device" => o.device = value,
             "--data" => o.data = value,
-            "--recipes" => o.recipes = value,
-            "--steps" => o.steps = value.parse().map_err(|e| format!("--steps {value}: {e}"))?,
-            "--seeds" => o.seeds = value.parse().map_err(|e| format!("--seeds {value}: {e}"))?,
-            _ => return Err(format!("unknown option {word}; {USAGE}")),
+            "--recipes" => o.recipes = recipes(&value)?,
+            "--steps" => o.steps = count(&word, &value)?,
+            _ => o.seeds = count(&word, &value)?,
         }
     }
+    o.backend = match o.device.as_str() {
+        "cpu" => Backend::Cpu,
+        "cuda" => Backend::Cuda,
+        other => return Err(format!("--device {other}: cpu or cuda is needed")),
+    };
     Ok(o)
 }
 
 /// Accuracy and loss on the test images after `steps`.
-fn train(context: &Context, recipe: &str, o: &Options, sets: &[data::Data; 2], seed: u64) -> fp8::Result<(f32, f32)> {
+fn train(
+    context: &Context,
+    recipe: &Recipe,
+    o: &Options,
+    sets: &[data::Data; 2],
+    seed: u64,
+) -> fp8::Result<(f32, f32)> {
     const BATCH: usize = 128;
-    let mut network = Network::new(context, &recipe.parse::<Recipe>()?, &[784, 256, 256, 10], seed)?;
+    let mut network = Network::new(context, recipe, &[784, 256, 256, 10], seed)?;
     let mut random = Random(seed ^ 0x5eed);
     for step in 0..o.steps {
         let (mut x, mut labels) = (Vec::with_capacity(BATCH * 784), Vec::with_capacity(BATCH));
@@ -66,38 +96,43 @@ fn train(context: &Context, recipe: &str, o: &Options, sets: &[data::Data; 2], s
     network.test(&sets[1].images, &sets[1].labels)
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let o = options()?;
-    let backend = if o.device == "cuda" {
-        Backend::Cuda
-    } else {
-        Backend::Cpu
-    };
+fn run(o: &Options) -> Result<(), Box<dyn std::error::Error>> {
     let context = Context::new(ContextConfig {
-        backend,
+        backend: o.backend,
         ..ContextConfig::default()
     })?;
     let sets = [data::load(&o.data, "train")?, data::load(&o.data, "t10k")?];
     let mut plain = Vec::new();
-    for recipe in std::iter::once("none").chain(o.recipes.split(',')) {
+    for (name, recipe) in &o.recipes {
         for seed in 0..o.seeds {
             let begin = std::time::Instant::now();
-            let (accuracy, loss) = train(&context, recipe, &o, &sets, seed + 1)?;
-            if recipe == "none" {
-                plain.push(accuracy);
+            let (accuracy, loss) = train(&context, recipe, o, &sets, seed + 1)?;
+            if plain.len() <= seed as usize {
+                plain.push(accuracy); // BF16 comes first
             }
             let gap = accuracy - plain[seed as usize];
             println!(
-                "{recipe:8} seed {seed}  accuracy {:.2} %  loss {loss:.4}  gap to BF16 {:+.2} points  {:.1} s on {}",
+                "{name:8} seed {seed}  accuracy {:.2} %  loss {loss:.4}  gap to BF16 {:+.2} points  {:.1} s on {}",
                 100.0 * accuracy,
                 100.0 * gap,
                 begin.elapsed().as_secs_f32(),
                 o.device
             );
             if o.steps >= 100 && (accuracy < 0.7 || gap.abs() > 0.03) {
-                return Err(format!("{recipe}: accuracy {accuracy} with a gap of {gap}").into());
+                return Err(format!("{name}: accuracy {accuracy} with a gap of {gap}").into());
             }
         }
     }
     Ok(())
+}
+
+fn main() {
+    let o = options().unwrap_or_else(|e| {
+        eprintln!("mlp: {e}");
+        std::process::exit(2)
+    });
+    if let Err(e) = run(&o) {
+        eprintln!("mlp: {e}");
+        std::process::exit(1)
+    }
 }
