@@ -89,8 +89,8 @@ def main():
     if len(jax.devices()) < 4:
         raise SystemExit(f"4 devices are needed, JAX has {len(jax.devices())}; on the CPU XLA_FLAGS=--xla_force_host_platform_device_count=4 makes them")
     mesh = Mesh(np.array(jax.devices()[:4]), ("data",))
-    for recipe in o.recipe.split(","):
-        plan = fp8.param_plan(recipe, SHAPES, world=4)
+    plans = {recipe: fp8.param_plan(recipe, SHAPES, world=4) for recipe in o.recipe.split(",")}  # a wrong name ends here
+    for recipe, plan in plans.items():
         a, masters_a, sent_a = train(gather_fp8, plan, mesh, o.steps, 3)
         b, masters_b, sent_b = train(gather_bf16, plan, mesh, o.steps, 3)
         same = a == b and all((np.asarray(m) == np.asarray(n)).all() for m, n in zip(masters_a, masters_b))

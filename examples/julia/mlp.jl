@@ -11,6 +11,7 @@ using Random
 
 const STEPS = length(ARGS) > 0 ? parse(Int, ARGS[1]) : 600
 const RECIPES = length(ARGS) > 1 ? split(ARGS[2], ",") : ["tensor", "row", "block", "mx"]
+foreach(Recipe, RECIPES)  # a wrong name ends here
 const FOLDER = length(ARGS) > 2 ? ARGS[3] : "/usr/share/datasets/fashion-mnist"
 const WIDTHS = [784, 256, 256, 10]
 const BATCH = 128
