@@ -103,7 +103,7 @@ FP8_API fp8_status fp8_param_sizes(const fp8_param *const *params, int32_t count
  *  @param comm the communicator
  *  @param params host array of `count`
  *  @param count params in the list
- *  @return FP8_OK; FP8_ERR_COMM naming who differs */
+ *  @return FP8_OK; FP8_ERR_COMM naming who differs, and the first param that does with both values */
 FP8_API fp8_status fp8_param_check(const fp8_context *c, fp8_comm *comm, const fp8_param *const *params, int32_t count);
 
 /** masters to amax, this rank's part (0 where it owns no element of a block): now max-reduce it. [shared] [stream]

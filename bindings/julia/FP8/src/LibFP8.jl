@@ -1425,7 +1425,7 @@ Checks once, at setup, that recipes, shapes, cuts and order agree on all ranks. 
  * `comm`: the communicator
  * `params`: host array of `count`
  * `count`: params in the list
- Returns FP8_OK; FP8_ERR_COMM naming who differs
+ Returns FP8_OK; FP8_ERR_COMM naming who differs, and the first param that does with both values
 """
 function fp8_param_check(c, comm, params, count)
     check(ccall((:fp8_param_check, lib), Int32, (Ptr{fp8_context}, Ptr{fp8_comm}, Ptr{Ptr{fp8_param}}, Int32), c, comm, params, count))

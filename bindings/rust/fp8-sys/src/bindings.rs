@@ -1427,7 +1427,7 @@ extern "C" {
     /// * `comm`: the communicator
     /// * `params`: host array of `count`
     /// * `count`: params in the list
-    /// Returns FP8_OK; FP8_ERR_COMM naming who differs
+    /// Returns FP8_OK; FP8_ERR_COMM naming who differs, and the first param that does with both values
     pub fn fp8_param_check(
         c: *const fp8_context,
         comm: *mut fp8_comm,
