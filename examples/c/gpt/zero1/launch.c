@@ -100,20 +100,20 @@ static const char *missing(const Options *o, Launch *l) {
     fp8_last_error(&error);
     return error.message;
   }
-  const char *why = nccl_probe(l->nccl_id);
+  const char *why = nccl_probe(l->nccl_ids);
   fp8_context_destroy(context);
   return why;
 }
 
-/* Every rank learns whether all can go on, and the id of rank 0. */
+/* Every rank learns whether all can go on, and the ids of rank 0. */
 static void agree(Transport *t, const char *why) {
   Launch *l = t->state;
   struct Hello {
-    uint8_t id[128], ready;
+    uint8_t ids[2][128], ready;
   } mine, *all = calloc((size_t)t->world, sizeof *all);
   Message *messages = calloc((size_t)t->world, sizeof *messages);
   REQUIRE(all && messages, "out of memory");
-  memcpy(mine.id, l->nccl_id, sizeof mine.id);
+  memcpy(mine.ids, l->nccl_ids, sizeof mine.ids);
   mine.ready = why == NULL;
   for (int r = 0; r < t->world; ++r) {
     Message m = {&mine, &all[r], sizeof mine, sizeof mine};
@@ -124,7 +124,7 @@ static void agree(Transport *t, const char *why) {
   all[t->rank] = mine;
   for (int r = 0; r < t->world; ++r)
     if (!all[r].ready) exit(SKIPPED);
-  memcpy(l->nccl_id, all[0].id, sizeof l->nccl_id);
+  memcpy(l->nccl_ids, all[0].ids, sizeof l->nccl_ids);
   free(all);
   free(messages);
 }
@@ -173,7 +173,7 @@ void transport_open(Transport *t, const Session *session) {
   if (session->options.place.backend == FP8_BACKEND_CPU)
     socket_open(t);
   else
-    nccl_open(t);
+    nccl_open(t, session);
 }
 
 void transport_end(void) {}

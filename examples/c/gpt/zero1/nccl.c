@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NCCL between the GPUs of the ranks. The trainer makes the communicator, for it has messages of its own; libfp8
- * borrows it. NCCL's functions are taken from the copy that libfp8 has found, so that building needs nothing of NCCL.
- */
+/* NCCL between the GPUs of the ranks: a communicator of the trainer's, for messages of its own, and one of libfp8's,
+ * whose all-gathers leave NCCL where NVLink joins the GPUs. NCCL's functions are taken from the copy that libfp8 has
+ * found, so that building needs nothing of NCCL. */
 #include "launch.h"
 #ifdef EXAMPLE_CUDA
 #include <dlfcn.h>
@@ -33,13 +33,14 @@ static int take(void *library, const char *name, void *slot) {
   return found != NULL;
 }
 
-const char *nccl_probe(uint8_t id[128]) {
+const char *nccl_probe(uint8_t ids[2][128]) {
   static fp8_error error;
   FP8_INIT(&error);
-  if (fp8_comm_nccl_id(id) != FP8_OK) { /* loads it, from where libfp8 looks */
-    fp8_last_error(&error);
-    return error.message;
-  }
+  for (int i = 0; i < 2; ++i)
+    if (fp8_comm_nccl_id(ids[i]) != FP8_OK) { /* loads it, from where libfp8 looks */
+      fp8_last_error(&error);
+      return error.message;
+    }
   void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
   if (!library) return "libfp8 has loaded NCCL, but not as libnccl.so.2";
   if (!(take(library, "ncclCommInitRank", &nccl.init) && take(library, "ncclCommAbort", &nccl.abort) &&
@@ -79,20 +80,23 @@ static void close_transport(Transport *t) {
   answer(t, nccl.destroy(nccl.comm), "destroying the communicator");
 }
 
-void nccl_open(Transport *t) {
+void nccl_open(Transport *t, const Session *session) {
   const Launch *l = t->state;
   Id id;
-  memcpy(id.bytes, l->nccl_id, sizeof id.bytes);
+  memcpy(id.bytes, l->nccl_ids[0], sizeof id.bytes);
   if (answer(t, nccl.init(&nccl.comm, t->world, id, t->rank), "joining the group")) exit(1);
-  CHECK(fp8_comm_create_nccl(nccl.comm, &t->comm));
+  CHECK(fp8_comm_create_nccl_rank(session->context, l->nccl_ids[1], t->rank, t->world, &t->comm));
   t->exchange = exchange;
   t->abort = abort_transport;
   t->close = close_transport;
 }
 #else
-const char *nccl_probe(uint8_t id[128]) { /* options.c has refused the device already */
-  (void)id;
+const char *nccl_probe(uint8_t ids[2][128]) { /* options.c has refused the device already */
+  (void)ids;
   return "this program was built without CUDA";
 }
-void nccl_open(Transport *t) { fail("rank %d: this program was built without CUDA", t->rank); }
+void nccl_open(Transport *t, const Session *session) {
+  (void)session;
+  fail("rank %d: this program was built without CUDA", t->rank);
+}
 #endif
