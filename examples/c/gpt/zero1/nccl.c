@@ -71,8 +71,10 @@ static fp8_status exchange(Transport *t, const Message *messages, fp8_stream str
 
 static void abort_transport(Transport *t) {
   alarm(10); /* NCCL itself may not come back */
-  fp8_comm_destroy(t->comm);
+  /* first what runs beside libfp8's communicator, which fp8_comm_wait() has given up: to release that one, the whole
+   * device must come to rest */
   nccl.abort(nccl.comm);
+  fp8_comm_destroy(t->comm);
 }
 
 static void close_transport(Transport *t) {
