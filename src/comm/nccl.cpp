@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "backend/cuda/current.h"
 #include "comm/aside.h"
 #include "comm/nccl_api.h"
 #include "comm/peers.h"
@@ -17,12 +18,21 @@
 namespace fp8::nccl {
 namespace {
 
+struct Place {  // a device
+  int number = 0;
+  const cuda::Driver *driver = nullptr;
+  cuda::Driver::Context context = nullptr;
+};
+
 struct State {
+  State(const Api *a, const ops::HostApi *h, Comm c, const Place &p, bool own)
+      : api(a), host(h), comm(c), place(p), owned(own) {}
   const Api *api;
   const ops::HostApi *host;
   Comm comm;
-  int rank, size, device;
+  Place place;
   bool owned;
+  int rank = 0, size = 0;
   std::unique_ptr<Peers> peers;
   std::mutex mutex;               // comm, which wait() gives up while others ask for its status
   int groups = 0;                 // open ones
@@ -47,35 +57,19 @@ int32_t answer_cuda(const State &s, cudaError_t e, const char *what) {
                            (std::string(what) + ": " + cudaGetErrorString(e)).c_str());
 }
 
-class OnDevice {  // the communicator's device for the length of a call
+// The communicator's device for the length of a call.
+class OnDevice : cuda::Current {
  public:
-  explicit OnDevice(int device, bool back = true) {
-    cudaGetDevice(&before_);
-    if (before_ != device) cudaSetDevice(device);
-    changed_ = back && before_ != device;
-  }
-  ~OnDevice() {
-    if (changed_) cudaSetDevice(before_);
-  }
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
+  explicit OnDevice(const Place &p) : Current(p.driver, p.context) {}
 };
 
-// For work that may have a thread of its own. That thread's device is not given back: it never chose one, and
-// cudaSetDevice makes a context on device 0. Nor does the work break a capture that another thread has meanwhile begun.
-class Beside {
+// For work that may have a thread of its own: it does not break a capture that another thread has meanwhile begun.
+class Beside : OnDevice {
  public:
-  Beside(int device, std::thread::id caller) : device_(device, std::this_thread::get_id() == caller) {
-    cudaThreadExchangeStreamCaptureMode(&mode_);
-  }
+  explicit Beside(const Place &p) : OnDevice(p) { cudaThreadExchangeStreamCaptureMode(&mode_); }
   ~Beside() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  Beside(const Beside &) = delete;
-  Beside &operator=(const Beside &) = delete;
 
  private:
-  OnDevice device_;
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
@@ -123,7 +117,7 @@ fp8_status all_gather(void *user, const void *src, void *dst, const int64_t *byt
                       fp8_stream stream) {
   State &s = state(user);
   if (gone(s)) return FP8_ERR_COMM;
-  OnDevice device(s.device);
+  OnDevice device(s.place);
   return gather_parts(s, src, dst, bytes, offsets, stream_of(stream));
 }
 
@@ -131,7 +125,7 @@ int32_t gather_lines(void *user, const void *src, void *dst, int64_t lines, int6
                      fp8_stream stream) {
   State &s = state(user);
   if (gone(s)) return FP8_ERR_COMM;
-  OnDevice device(s.device);
+  OnDevice device(s.place);
   if (const int32_t answered = on_stream(s, stream_of(stream))) return answered;
   for (int r = 0; r < s.size; ++r)
     s.peers->add(r, src, static_cast<char *>(dst) + r * step, lines * line, line, stride, r * lines * line);
@@ -141,7 +135,7 @@ int32_t gather_lines(void *user, const void *src, void *dst, int64_t lines, int6
 fp8_status all_reduce_max(void *user, void *inout, int64_t count, int32_t dtype, fp8_stream stream) {
   State &s = state(user);
   if (gone(s)) return FP8_ERR_COMM;
-  OnDevice device(s.device);
+  OnDevice device(s.place);
   return answer(s,
                 s.api->all_reduce(inout, inout, count, dtype == FP8_DTYPE_F32 ? kFloat32 : kUint8, kMax, s.comm,
                                   stream_of(stream)),
@@ -152,7 +146,7 @@ fp8_status all_to_all(void *user, const void *src, const int64_t *src_bytes, con
                       const int64_t *dst_bytes, const int64_t *dst_offsets, fp8_stream stream) {
   State &s = state(user);
   if (gone(s)) return FP8_ERR_COMM;
-  OnDevice device(s.device);
+  OnDevice device(s.place);
   int result = s.api->group_start();
   for (int r = 0; r < s.size && result == kSuccess; ++r) {
     if (src_bytes[r])
@@ -176,13 +170,13 @@ fp8_status group_begin(void *user) {
 fp8_status group_end(void *user) {
   State &s = state(user);
   --s.groups;
+  OnDevice device(s.place);
   const int32_t ended = answer(s, s.api->group_end(), "group_end");
   if (!s.peers || s.groups) return ended;
   if (ended != FP8_OK || gone(s)) {
     s.peers->forget();
     return ended != FP8_OK ? ended : int32_t{FP8_ERR_COMM};
   }
-  OnDevice device(s.device);
   return launch_peers(s, s.stream);
 }
 
@@ -204,8 +198,8 @@ constexpr std::chrono::milliseconds kPatience{1500};
 void abort_owned(State &s) {
   if (s.peers) s.peers->stop(true);
   if (!s.comm) return;
-  const auto work = [api = s.api, comm = s.comm, device = s.device, caller = std::this_thread::get_id()] {
-    Beside there(device, caller);
+  const auto work = [api = s.api, comm = s.comm, place = s.place] {
+    Beside there(place);
     api->abort(comm);
   };
   {
@@ -218,7 +212,7 @@ void abort_owned(State &s) {
 int32_t wait(void *user, fp8_stream stream, int64_t timeout_ms) {
   State &s = state(user);
   if (gone(s)) return FP8_ERR_COMM;
-  OnDevice device(s.device);
+  OnDevice device(s.place);
   const auto begin = std::chrono::steady_clock::now();
   for (;;) {
     const cudaError_t e = cudaStreamQuery(stream_of(stream));
@@ -244,7 +238,7 @@ int32_t gather_host(void *user, const void *src, void *dst, int64_t bytes) {
   State &s = state(user);
   if (gone(s)) return FP8_ERR_COMM;
   if (bytes == 0) return FP8_OK;
-  OnDevice device(s.device);
+  OnDevice device(s.place);
   char *memory = nullptr;
   cudaStream_t stream = nullptr;
   int32_t answered = answer_cuda(s, cudaMalloc(reinterpret_cast<void **>(&memory), bytes * (s.size + 1)),
@@ -267,8 +261,8 @@ int32_t gather_host(void *user, const void *src, void *dst, int64_t bytes) {
 
 void release(void *user) {
   State *s = static_cast<State *>(user);
-  const auto work = [s, caller = std::this_thread::get_id()] {
-    Beside there(s->device, caller);
+  const auto work = [s] {
+    Beside there(s->place);
     if (s->peers) s->peers->stop(false);
     if (s->owned && s->comm) s->api->abort(s->comm);
     delete s;
@@ -284,7 +278,7 @@ void release(void *user) {
 // by tree.
 int32_t connect(State &s) {
   if (s.size == 1) return FP8_OK;
-  OnDevice device(s.device);
+  OnDevice device(s.place);
   char *memory = nullptr;
   cudaStream_t stream = nullptr;
   int32_t answered =
@@ -302,12 +296,12 @@ int32_t connect(State &s) {
   return answered;
 }
 
-int32_t fill(const ops::HostApi *host, const Api *api, Comm comm, bool owned, ops::CommTable *table) {
-  State *s = new (std::nothrow) State{api, host, comm, 0, 0, 0, owned, nullptr, {}};
+int32_t fill(const ops::HostApi *host, const Api *api, Comm comm, const Place &place, bool owned,
+             ops::CommTable *table) {
+  State *s = new (std::nothrow) State(api, host, comm, place, owned);
   if (!s) return refuse(host, FP8_ERR_NO_MEMORY, 0, "the host is out of memory");
   int result = api->rank(comm, &s->rank);
   if (result == kSuccess) result = api->count(comm, &s->size);
-  if (result == kSuccess) result = api->device(comm, &s->device);
   if (result != kSuccess) {
     const int32_t answered = answer(*s, result, "asking for rank and size");
     release(s);
@@ -315,10 +309,10 @@ int32_t fill(const ops::HostApi *host, const Api *api, Comm comm, bool owned, op
   }
   int32_t answered = owned ? connect(*s) : int32_t{FP8_OK};
   if (answered == FP8_OK && owned) {
-    OnDevice current(s->device);
+    OnDevice device(s->place);
     std::string refusal;
     answered = Peers::open(
-        s->rank, s->size, s->device,
+        s->rank, s->size, s->place.number,
         [s](const void *own, void *all, int64_t bytes) { return gather_host(s, own, all, bytes); }, &s->peers,
         &refusal);
     if (s->size > 1 && answered == FP8_OK)
@@ -356,6 +350,20 @@ const Api *find(const ops::HostApi *host, bool loaded_only) {
   return found;
 }
 
+int32_t find_place(const ops::HostApi *host, int device, Place *place) {
+  std::string why;
+  bool missing = false;
+  place->number = device;
+  place->driver = cuda::driver(&why, &missing);
+  if (!place->driver) return refuse(host, FP8_ERR_BACKEND, 0, why);
+  int ordinal = 0, code = place->driver->init(0);
+  if (!code) code = place->driver->device_get(&ordinal, device);
+  if (!code) code = place->driver->primary_retain(&place->context, ordinal);  // for good, as contexts of libfp8 do
+  if (!code) return FP8_OK;
+  return host->set_error(FP8_ERR_BACKEND, FP8_DOMAIN_CUDA, code,
+                         ("CUDA device " + std::to_string(device) + " cannot be used").c_str());
+}
+
 int32_t make_id(const ops::HostApi *host, uint8_t *id) {
   const Api *found = find(host, false);
   if (!found) return FP8_ERR_BACKEND;
@@ -369,21 +377,31 @@ int32_t make_id(const ops::HostApi *host, uint8_t *id) {
 
 int32_t borrow(const ops::HostApi *host, void *comm, ops::CommTable *table) {
   const Api *found = find(host, true);
-  return found ? fill(host, found, comm, false, table) : int32_t{FP8_ERR_BACKEND};
+  if (!found) return FP8_ERR_BACKEND;
+  int device = 0;
+  const int result = found->device(comm, &device);
+  if (result != kSuccess)
+    return refuse(host, FP8_ERR_COMM, result,
+                  std::string("NCCL: asking for the communicator's device: ") + found->error_string(result));
+  Place place;
+  const int32_t answered = find_place(host, device, &place);
+  return answered == FP8_OK ? fill(host, found, comm, place, false, table) : answered;
 }
 
 int32_t create(const ops::HostApi *host, int32_t device, const uint8_t *id, int32_t rank, int32_t size,
                ops::CommTable *table) {
   const Api *found = find(host, false);
   if (!found) return FP8_ERR_BACKEND;
-  OnDevice current(device);
+  Place place;
+  if (const int32_t answered = find_place(host, device, &place)) return answered;
+  OnDevice current(place);
   Id given{};
   for (size_t i = 0; i < sizeof given.bytes; ++i) given.bytes[i] = static_cast<char>(id[i]);
   Comm comm = nullptr;
   const int result = found->init_rank(&comm, size, given, rank);
   if (result != kSuccess)
     return refuse(host, FP8_ERR_COMM, result, std::string("NCCL: joining the group: ") + found->error_string(result));
-  return fill(host, found, comm, true, table);
+  return fill(host, found, comm, place, true, table);
 }
 
 }  // namespace

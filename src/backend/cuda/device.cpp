@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.h"
 
-#include <dlfcn.h>
-
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -16,41 +14,6 @@ namespace fp8::cuda {
 
 Device::Device() = default;
 Device::~Device() = default;
-
-const Driver *driver(std::string *why, bool *missing) {
-  struct Found {
-    Driver table;
-    std::string why;
-    bool missing = false;
-    Found() {
-      void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-      if (!library) {
-        missing = true;
-        const char *error = dlerror();
-        why = std::string("no NVIDIA driver is installed (") + (error ? error : "libcuda.so.1") +
-              "); install one of CUDA 13.0 or newer, or ask for FP8_BACKEND_CPU";
-        return;
-      }
-      bool all = true;
-      auto take = [&](auto &slot, const char *symbol) {
-        slot = reinterpret_cast<std::remove_reference_t<decltype(slot)>>(dlsym(library, symbol));
-        all = all && slot;
-      };
-      take(table.init, "cuInit");
-      take(table.version, "cuDriverGetVersion");
-      take(table.device_get, "cuDeviceGet");
-      take(table.primary_retain, "cuDevicePrimaryCtxRetain");
-      take(table.get_current, "cuCtxGetCurrent");
-      take(table.push_current, "cuCtxPushCurrent_v2");
-      take(table.pop_current, "cuCtxPopCurrent_v2");
-      if (!all) why = "libcuda.so.1 lacks symbols this module needs: the NVIDIA driver is too old";
-    }
-  };
-  static const Found *found = new Found;
-  if (why) *why = found->why;
-  if (missing) *missing = found->missing;
-  return found->why.empty() ? &found->table : nullptr;
-}
 
 int32_t refuse(const Device &d, int32_t status, const char *pattern, ...) {
   char text[1024];

@@ -7,25 +7,13 @@
 #include <memory>
 #include <string>
 
+#include "current.h"
 #include "ops/backend.h"
 
 namespace fp8::cuda {
 
 struct LtApi;
 class PlanCache;
-
-// The driver's context stack, by symbol: the module loads (and then says what is missing) without a driver.
-struct Driver {
-  using Context = void *;
-  int (*init)(unsigned) = nullptr;
-  int (*version)(int *) = nullptr;
-  int (*device_get)(int *, int) = nullptr;
-  int (*primary_retain)(Context *, int) = nullptr;
-  int (*get_current)(Context *) = nullptr;
-  int (*push_current)(Context) = nullptr;
-  int (*pop_current)(Context *) = nullptr;
-};
-const Driver *driver(std::string *why, bool *missing);  // NULL: why; missing: none is installed
 
 struct Device {
   const ops::HostApi *host = nullptr;
@@ -43,25 +31,7 @@ struct Device {
   ~Device();
 };
 
-// Makes the device's primary context current and gives the caller's back: the caller's device is never changed.
-class Current {
- public:
-  explicit Current(const Device &d) : driver_(d.driver) {
-    Driver::Context now = nullptr;
-    driver_->get_current(&now);
-    if (now != d.context) pushed_ = driver_->push_current(d.context) == 0;
-  }
-  ~Current() {
-    Driver::Context popped;
-    if (pushed_) driver_->pop_current(&popped);
-  }
-  Current(const Current &) = delete;
-  Current &operator=(const Current &) = delete;
-
- private:
-  const Driver *driver_;
-  bool pushed_ = false;
-};
+inline Current::Current(const Device &d) : Current(d.driver, d.context) {}
 
 inline Device &device_of(void *self) { return *static_cast<Device *>(self); }
 inline cudaStream_t stream_of(fp8_stream s) { return static_cast<cudaStream_t>(s); }
