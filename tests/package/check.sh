@@ -29,6 +29,8 @@ case $mode in
     run_both
     rm -r "$(dirname "$pc")" # what only building needs
     run_both
+    (cd "$scratch" && cmake --install "$build" --prefix relative >/dev/null) # run paths stay absolute
+    grep -F ":$scratch/relative/" "$(find "$scratch/relative" -name libfp8.pc)"
     ;;
   cmake)
     configure() { cmake -S "$here/consumer" -B "$scratch/out" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release "$@"; }
