@@ -15,8 +15,10 @@ _FIELDS = ("preset", "activation_dtype", "weight_dtype", "gradient_dtype", "acti
 _NAMES = {name: Known.constants(name, prefix) for name, prefix in {
     "preset": "FP8_PRESET_", "scale_rule": "FP8_SCALE_", "master_rounding": "FP8_MASTER_",
     **{f"{role}_scaling": "FP8_SCALING_" for role in ("activation", "weight", "gradient")}}.items()}
-for _name in ("coverage", "fast_accumulation"):
-    _NAMES[_name] = Known(_name, {"fprop": capi.FP8_FPROP, "dgrad": capi.FP8_DGRAD, "wgrad": capi.FP8_WGRAD})
+_BITS = ("coverage", "fast_accumulation")
+for _name in _BITS:
+    _NAMES[_name] = Known(_name, {"none": capi.FP8_NO_GEMM, "fprop": capi.FP8_FPROP, "dgrad": capi.FP8_DGRAD, "wgrad": capi.FP8_WGRAD,
+                                  "no_gemm": capi.FP8_NO_GEMM})
 
 
 def _value(name: str, value):
@@ -27,7 +29,7 @@ def _value(name: str, value):
     if name not in _NAMES:
         raise TypeError(f"{name} is a number, not {value!r}")
     bits = 0
-    for part in value.split("|"):
+    for part in value.split("|") if name in _BITS else [value]:
         bits |= _NAMES[name][part.strip().lower()]
     return bits
 

@@ -249,11 +249,14 @@ def test_unknown_names_are_named(context, rng):
             ("recipe is 'brick', known are none, tensor", lambda: context.support("brick")),
             ("scale_rule is 'fp31', known are fp32, pow2", lambda: fp8.Recipe("block", scale_rule="fp31")),
             ("weight_scaling is '1x31', known are .*1x32", lambda: fp8.Recipe("block", weight_scaling="1x31")),
-            ("coverage is 'ok', known are fprop, dgrad, wgrad", lambda: fp8.Recipe("tensor", coverage="fprop|ok"))):
+            (r"scale_rule is 'fp32\|pow2', known are fp32, pow2", lambda: fp8.Recipe("block", scale_rule="fp32|pow2")),
+            ("coverage is 'ok', known are none, fprop, dgrad, wgrad", lambda: fp8.Recipe("tensor", coverage="fprop|ok"))):
         with pytest.raises(fp8.ArgumentError, match=f"^{text}") as caught:
             call()
         assert caught.value.status == capi.FP8_ERR_ARGUMENT
     assert fp8.Recipe("tensor", coverage="fprop|fprop") == fp8.Recipe("tensor", coverage="fprop")
+    assert fp8.Recipe("tensor", fast_accumulation="none") == fp8.Recipe("tensor", fast_accumulation="no_gemm") == fp8.Recipe("tensor;fast=none")
+    assert fp8.Recipe("tensor", coverage="none") == fp8.Recipe("tensor;coverage=none")
     with pytest.raises(TypeError, match="margin is a number, not 'two'"):
         fp8.Recipe("tensor", margin="two")
 
