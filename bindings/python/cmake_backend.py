@@ -36,7 +36,8 @@ def build(folder: pathlib.Path) -> pathlib.Path:
     environment = {**os.environ, "PATH": os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")])}
     # What an earlier build made is linked again, or, if it is not part of this one, not packed.
     package = folder / "python" / "fp8"
-    shutil.rmtree(folder / "lib", ignore_errors=True)
+    if (folder / "CMakeCache.txt").exists():  # else what lies there is not of a build
+        shutil.rmtree(folder / "lib", ignore_errors=True)
     for name in BINDINGS:
         (package / name).unlink(missing_ok=True)
     subprocess.run(["cmake", "-S", str(ROOT), "-B", str(folder), *options], check=True, env=environment)
@@ -60,9 +61,11 @@ def contents(folder: pathlib.Path, package: pathlib.Path):
 
     Without the MPI communicator: Python has no call for it, and it is bound to one MPI.
     """
+    skipped = {"__pycache__"} | ({"jax"} if os.environ.get("FP8_WHEEL_JAX") == "0" else set())
     for path in sorted(package.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            yield f"fp8/{path.relative_to(package).as_posix()}", path
+        inside = path.relative_to(package)
+        if path.is_file() and not skipped.intersection(inside.parts):
+            yield f"fp8/{inside.as_posix()}", path
     for path in sorted((folder / "lib").rglob("libfp8*.so*")):
         if not path.is_symlink() and path.is_file() and not path.name.startswith("libfp8_mpi"):
             name = "libfp8.so.0" if path.name.startswith("libfp8.so.") else path.name

@@ -29,10 +29,11 @@ print(fp8.capi.fp8_build_info(), "from", sorted(loaded))
 
 
 def refuses_what_is_stale(folder: pathlib.Path):
-    """a binding of an earlier build, which this one leaves out, is not packed"""
-    stale, empty = folder / "build" / "python" / "fp8" / "_capi.abi3.so", folder / "bin"
-    stale.parent.mkdir(parents=True)
-    stale.write_text("of an earlier build")
+    """a binding of an earlier build, which this one leaves out, is not packed; what is not of a build is not removed"""
+    stale, empty, other = folder / "build" / "python" / "fp8" / "_capi.abi3.so", folder / "bin", folder / "build" / "lib" / "other"
+    for file in stale, other:
+        file.parent.mkdir(parents=True)
+        file.write_text("of an earlier build")
     empty.mkdir()
     (empty / "cmake").write_text("#!/bin/sh\n")  # builds nothing
     (empty / "cmake").chmod(0o755)
@@ -42,11 +43,23 @@ def refuses_what_is_stale(folder: pathlib.Path):
         cmake_backend.build_wheel(folder)
     except SystemExit as error:
         assert "_capi.abi3.so was not built" in str(error), error
+        assert other.exists(), "files of a folder that is not of a build were removed"
     else:
         raise AssertionError("a stale binding was packed")
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def leaves_jax_out(build: pathlib.Path):
+    """FP8_WHEEL_JAX=0: nothing of fp8.jax is packed, also where a build folder has it"""
+    before = os.environ.get("FP8_WHEEL_JAX")
+    os.environ["FP8_WHEEL_JAX"] = "0"
+    names = [name for name, _ in cmake_backend.contents(build, cmake_backend.built(build))]
+    assert "fp8/recipe.py" in names and not [n for n in names if n.startswith("fp8/jax")], names
+    del os.environ["FP8_WHEEL_JAX"]
+    if before:
+        os.environ["FP8_WHEEL_JAX"] = before
 
 
 def main():
@@ -55,6 +68,7 @@ def main():
         os.environ["FP8_WHEEL_JAX"] = "0"
     with tempfile.TemporaryDirectory() as folder:
         refuses_what_is_stale(pathlib.Path(folder, "stale"))
+        leaves_jax_out(build)
         # FP8_WHEEL_PACK: nothing is fetched, configured or built
         subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-index", "--no-deps", "-w", folder, str(HERE)], check=True,
                        env={**os.environ, "FP8_WHEEL_PACK": str(build)})
