@@ -30,7 +30,7 @@ for ((i = 0; i < $#; i += 2)); do
   esac
   case "$name=$value" in
     --out=*) out=${arguments[i + 1]} ;;
-    --data=*) [ -r "${arguments[i + 1]}" ] || bad "$name $value: this file cannot be read" ;;
+    --data=*) [ -r "${arguments[i + 1]}" ] && [ ! -d "${arguments[i + 1]}" ] || bad "$name $value: this file cannot be read" ;;
     --recipe=*) check_recipes "$value" ;;
     --device=cpu) build=build/demo cuda=(-DFP8_CUDA=OFF) ;;
     --device=cuda | --device=cuda:[0-9]*)

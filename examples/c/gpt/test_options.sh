@@ -88,6 +88,7 @@ refused "demo.sh: --data $PWD/none: this file cannot be read" "$demo" --data "$P
 # what is right is passed over: the option after it is refused
 last=(--bogus 1)
 refused "demo.sh: --bogus" "$demo" --minutes .5 --seeds 1000 --seed 9223372036854775807 --rate 1e-3 --threads +2 "${last[@]}"
+refused "demo.sh: --data $PWD: this file cannot be read" "$demo" --data "$PWD" "${last[@]}"
 refused "demo.sh: --bogus" "$demo" --recipe "ALL,MXFP8,tensor;fast=none,mx_w2d" --data file --tune yes "${last[@]}"
 if ! LC_ALL=C LD_PRELOAD=libcuda.so.1 /bin/true 2>&1 | grep -q "libcuda"; then
   echo "a driver is installed: its absence is not tested"
