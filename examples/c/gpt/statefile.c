@@ -95,6 +95,7 @@ FILE *state_open(const char *path, const Field *fields, int count, int64_t body,
 }
 
 int state_lock(StateLock *lock, const char *path) {
+  static int told;
   struct stat locked, named;
   if (strlen(path) >= sizeof lock->path) fail("%s: the path is too long", path);
   snprintf(lock->path, sizeof lock->path, "%s", path);
@@ -102,8 +103,17 @@ int state_lock(StateLock *lock, const char *path) {
     lock->file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (lock->file < 0) fail("cannot write %s: %s", path, strerror(errno));
     int held = flock(lock->file, LOCK_EX | LOCK_NB);
+    if (held && (errno == ENOSYS || errno == ENOLCK || errno == EOPNOTSUPP)) { /* as some file systems of clusters */
+      if (!told++)
+        fprintf(stderr, "%s cannot be locked (%s): nothing keeps another process from writing the same\n", path,
+                strerror(errno));
+      held = 0;
+    }
     if (held && errno != EWOULDBLOCK) fail("cannot lock %s: %s", path, strerror(errno));
-    if (fstat(lock->file, &locked)) fail("cannot read %s: %s", path, strerror(errno));
+    if (fstat(lock->file, &locked)) {
+      if (errno != ESTALE) fail("cannot read %s: %s", path, strerror(errno));
+      memset(&locked, 0, sizeof locked); /* removed on another machine */
+    }
     if (!held && !stat(path, &named) && named.st_dev == locked.st_dev && named.st_ino == locked.st_ino) return 1;
     close(lock->file);
     if (held) return 0;

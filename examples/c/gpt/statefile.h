@@ -35,7 +35,8 @@ typedef struct StateLock {
 } StateLock;
 
 /* A file whose lock says that this process, and no other, writes what it stands for: 0 = another process has it. The
- * system lets it go when the process ends, however it ends; a file that is left behind locks nothing. */
+ * system lets it go when the process ends, however it ends; a file that is left behind locks nothing. Where the file
+ * system has no locks, that is said and nobody is refused. */
 int state_lock(StateLock *lock, const char *path);
 void state_unlock(StateLock *lock); /* removes the file too */
 #endif
