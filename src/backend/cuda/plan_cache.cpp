@@ -29,25 +29,34 @@ cublasStatus_t make_layout(const LtApi &lt, cublasLtMatrixLayoutOpaque_t *layout
 
 // Buffers of noise in the plan's shapes, for timing and for loading kernels before a capture.
 struct Scratch {
+  // several operands by turns, larger than L2 together: in use other products come between
+  static constexpr int64_t kBytes = int64_t{128} << 20, kMostSets = 16;
   void *a = nullptr, *b = nullptr, *d = nullptr, *vector = nullptr, *workspace = nullptr;
+  int64_t sets = 1, bytes_a = 0, bytes_b = 0, bytes_d = 0;  // of one
   cudaStream_t stream = nullptr;
   cudaEvent_t begin = nullptr, end = nullptr;
   bool good = false;
 
-  Scratch(const PlanKey &k) {
+  Scratch(const PlanKey &k, bool by_turns) {
     const int64_t rows_a = k.a_k_major ? k.m : k.k, rows_b = k.b_k_major ? k.n : k.k;
-    const int64_t count_a = rows_a * k.lda, count_b = rows_b * k.ldb, count_d = k.m * k.ldd;
+    const int64_t size_a = size_of(k.a_dtype), size_b = size_of(k.b_dtype), size_d = size_of(k.d_dtype);
+    const auto bytes = [](int64_t n) { return (n + 255) / 256 * 256; };
+    bytes_a = bytes(rows_a * k.lda * size_a), bytes_b = bytes(rows_b * k.ldb * size_b),
+    bytes_d = bytes(k.m * k.ldd * size_d);
+    if (by_turns) sets = std::max<int64_t>(1, std::min(kMostSets, kBytes / (bytes_a + bytes_b + bytes_d + 1)));
     const int64_t count_v = std::max(k.m, k.n) * (k.k / 128 + 4) + 1024;
     good = !cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) && !cudaEventCreate(&begin) &&
-           !cudaEventCreate(&end) && !cudaMalloc(&a, static_cast<size_t>(count_a * size_of(k.a_dtype))) &&
-           !cudaMalloc(&b, static_cast<size_t>(count_b * size_of(k.b_dtype))) &&
-           !cudaMalloc(&d, static_cast<size_t>(count_d * size_of(k.d_dtype))) &&
+           !cudaEventCreate(&end) && !cudaMalloc(&a, static_cast<size_t>(sets * bytes_a)) &&
+           !cudaMalloc(&b, static_cast<size_t>(sets * bytes_b)) &&
+           !cudaMalloc(&d, static_cast<size_t>(sets * bytes_d)) &&
            !cudaMalloc(&vector, static_cast<size_t>(count_v * 4)) && !cudaMalloc(&workspace, kLtWorkspace) &&
-           !launch_noise(a, count_a, k.a_dtype, k.sms, stream) && !launch_noise(b, count_b, k.b_dtype, k.sms, stream) &&
+           !launch_noise(a, sets * bytes_a / size_a, k.a_dtype, k.sms, stream) &&
+           !launch_noise(b, sets * bytes_b / size_b, k.b_dtype, k.sms, stream) &&
            !launch_noise(vector, count_v, FP8_DTYPE_F32, k.sms, stream) &&
-           !cudaMemsetAsync(d, 0, static_cast<size_t>(count_d * size_of(k.d_dtype)), stream);
+           !cudaMemsetAsync(d, 0, static_cast<size_t>(sets * bytes_d), stream);
     if (!good) (void)cudaGetLastError();
   }
+  void *at(void *p, int64_t bytes, int call) const { return static_cast<char *>(p) + call % sets * bytes; }
   ~Scratch() {
     if (stream) (void)cudaStreamSynchronize(stream);
     for (void *p : {a, b, d, vector, workspace})
@@ -159,17 +168,24 @@ cublasStatus_t ask(const Device &dev, const PlanKey &k, LtPlan *plan, cublasLtMa
 // be the slower one.
 class Trial {
  public:
-  Trial(const Device &dev, const PlanKey &k, const LtPlan &plan, const cublasLtMatmulHeuristicResult_t *results)
-      : dev_(dev), plan_(plan), results_(results), beta_(k.accumulate ? 1.0f : 0.0f), t_(k), desc_(plan.desc) {
+  Trial(const Device &dev, const PlanKey &k, const LtPlan &plan, const cublasLtMatmulHeuristicResult_t *results,
+        bool by_turns)
+      : dev_(dev),
+        plan_(plan),
+        results_(results),
+        beta_(k.accumulate ? 1.0f : 0.0f),
+        t_(k, by_turns),
+        desc_(plan.desc) {
     good_ = t_.good && lt_point(dev, k, t_.vector, t_.vector, t_.vector, &desc_) == CUBLAS_STATUS_SUCCESS;
   }
   bool good() const { return good_; }
-  bool run(int i) const {
+  bool run(int i, int call) const {
     const float alpha = 1.0f;
+    void *a = t_.at(t_.a, t_.bytes_a, call), *b = t_.at(t_.b, t_.bytes_b, call), *d = t_.at(t_.d, t_.bytes_d, call);
     return results_[i].state == CUBLAS_STATUS_SUCCESS &&
-           dev_.lt->matmul(static_cast<cublasLtHandle_t>(dev_.lt_handle), &desc_, &alpha, t_.b, &plan_.a, t_.a,
-                           &plan_.b, &beta_, t_.d, &plan_.d, t_.d, &plan_.d, &results_[i].algo, t_.workspace,
-                           kLtWorkspace, t_.stream) == CUBLAS_STATUS_SUCCESS;
+           dev_.lt->matmul(static_cast<cublasLtHandle_t>(dev_.lt_handle), &desc_, &alpha, b, &plan_.a, a, &plan_.b,
+                           &beta_, d, &plan_.d, d, &plan_.d, &results_[i].algo, t_.workspace, kLtWorkspace,
+                           t_.stream) == CUBLAS_STATUS_SUCCESS;
   }
   bool finish() const {
     const bool good = cudaStreamSynchronize(t_.stream) == cudaSuccess;
@@ -177,7 +193,7 @@ class Trial {
     return good;
   }
   // Microseconds a call, of the second and third; 0 = it does not run.
-  float first(int i) const { return run(i) && finish() ? replay(i, 1, 2) : 0.0f; }
+  float first(int i) const { return run(i, 0) && finish() ? replay(i, 1, 2) : 0.0f; }
   // The same over about `us` microseconds of calls that take `once`, at least two.
   float time(int i, float once, float us) const {
     const int calls = std::max(2, std::min(4000, static_cast<int>(us / once))), inner = std::min(calls, 50);
@@ -190,7 +206,7 @@ class Trial {
     cudaGraphExec_t exec = nullptr;
     if (cudaStreamBeginCapture(t_.stream, cudaStreamCaptureModeThreadLocal)) return (void)cudaGetLastError(), 0.0f;
     bool good = true;
-    for (int c = 0; good && c < calls; ++c) good = run(i);
+    for (int c = 0; good && c < calls; ++c) good = run(i, c);
     good = !cudaStreamEndCapture(t_.stream, &graph) && good && !cudaGraphInstantiate(&exec, graph, 0);
     good = good && !cudaGraphLaunch(exec, t_.stream) && !cudaEventRecord(t_.begin, t_.stream);
     for (int l = 0; good && l < launches; ++l) good = !cudaGraphLaunch(exec, t_.stream);
@@ -217,10 +233,11 @@ void tune(const Trial &trial, int found, LtPlan *plan) {
   constexpr int kFinalists = 6, kRounds = 5;
   std::vector<std::pair<float, int>> times;
   float best = 0.0f;
-  if (const float once = trial.first(0); once > 0.0f) (void)trial.time(0, once, 10000.0f);  // warm
+  // warm, and large products so long that the power's limit tells
+  if (const float once = trial.first(0); once > 0.0f) (void)trial.time(0, once, once < 100.0f ? 1e4f : 1e5f);
   for (int i = 0; i < found; ++i) {
     float us = trial.first(i);
-    if (us > 0.0f && us < 500.0f && !(best > 0.0f && us > 1.5f * best)) us = trial.time(i, us, 1000.0f);
+    if (us > 0.0f && !(best > 0.0f && us > 1.5f * best)) us = trial.time(i, us, 1000.0f);
     if (!(us > 0.0f)) continue;
     times.emplace_back(us, i);
     best = best > 0.0f ? std::min(best, us) : us;
@@ -235,7 +252,7 @@ void tune(const Trial &trial, int found, LtPlan *plan) {
     std::vector<std::vector<float>> rounds(finalists);
     for (int r = 0; r < kRounds; ++r)
       for (size_t f = 0; f < finalists; ++f) {
-        const float us = trial.time(times[f].second, times[f].first, 2000.0f);
+        const float us = trial.time(times[f].second, times[f].first, 4000.0f);
         rounds[f].push_back(us > 0.0f ? us : HUGE_VALF);
       }
     for (size_t f = 0; f < finalists; ++f) {
@@ -303,10 +320,11 @@ const LtPlan *PlanCache::get(const Device &dev, const PlanKey &key, bool times) 
     plan->candidates = found;
     plan->chosen = choice(dev, key, results, found);  // the same for the same library, device and shape
     if (times) {
-      const Trial trial(dev, key, *plan, results);
-      if (trial.good() && (dev.config.flags & FP8_CONTEXT_TUNE) && found > 1) tune(trial, found, plan.get());
-      // without FP8_CONTEXT_TUNE it runs all the same: its kernel is then loaded before any capture
-      else if (trial.good() && trial.run(plan->chosen))
+      const bool tunes = (dev.config.flags & FP8_CONTEXT_TUNE) && found > 1;
+      const Trial trial(dev, key, *plan, results, tunes);
+      if (trial.good() && tunes) tune(trial, found, plan.get());
+      // otherwise it runs all the same: its kernel is then loaded before any capture
+      else if (trial.good() && trial.run(plan->chosen, 0))
         trial.finish();
     }
     plan->algo = results[plan->chosen].algo;
