@@ -27,8 +27,8 @@ enum fp8_backend {
 enum fp8_context_flags {
   FP8_CONTEXT_NO_ALLOC =
       1, /**< nothing through the allocator (fp8_buffer_alloc() apart), nothing tensor-sized on the host */
-  FP8_CONTEXT_REFERENCE = 2, /**< of CPU contexts, gemm_ref only: exact block sums, slow, the same bits on every CPU. A
-CUDA context has no such product and multiplies as it does without */
+  FP8_CONTEXT_REFERENCE = 2, /**< of CPU contexts, gemm_ref only: exact block sums, slow, the same bits on every CPU;
+refused where the backend is CUDA, which has no such product */
   FP8_CONTEXT_CHECK = 4, /**< slow checks of contents: scales that are read must be finite and positive, a given amax
 not negative and not NaN; each call waits for its stream */
   FP8_CONTEXT_TUNE = 8   /**< GEMM choice may depend on timing: results may then differ between runs */

@@ -107,6 +107,11 @@ fp8_context *create_context(const fp8_context_config &config) {
     context->backend = cuda_device_count() > 0 ? FP8_BACKEND_CUDA : FP8_BACKEND_CPU;
   if (context->backend == FP8_BACKEND_CPU && config.device != 0)
     fail(FP8_ERR_ARGUMENT, "config.device is %d, the CPU backend has device 0 only", config.device);
+  if (context->backend == FP8_BACKEND_CUDA && (config.flags & FP8_CONTEXT_REFERENCE))
+    fail(FP8_ERR_UNSUPPORTED,
+         "config.flags has FP8_CONTEXT_REFERENCE, whose product only the CPU has; the backend is %s: ask for "
+         "FP8_BACKEND_CPU",
+         config.backend == FP8_BACKEND_AUTO ? "FP8_BACKEND_AUTO, CUDA here" : "FP8_BACKEND_CUDA");
   context->device = config.device;
   context->flags = config.flags;
   context->threads = config.threads ? config.threads : hardware_threads();

@@ -71,6 +71,12 @@ static void bad_configs(void **state) {
   assert_int_equal(fp8_context_create(&k, &c), FP8_ERR_ARGUMENT);
   k = cpu(), k.flags = 1u << 20;
   assert_int_equal(fp8_context_create(&k, &c), FP8_ERR_UNSUPPORTED);
+  k = cpu(), k.backend = FP8_BACKEND_CUDA, k.flags = FP8_CONTEXT_REFERENCE; /* before anything looks for a GPU */
+  assert_int_equal(fp8_context_create(&k, &c), FP8_ERR_UNSUPPORTED);
+  fp8_error error;
+  FP8_INIT(&error);
+  fp8_last_error(&error);
+  assert_non_null(strstr(error.message, "FP8_CONTEXT_REFERENCE, whose product only the CPU has"));
   k = cpu(), k.reserved = 1;
   assert_int_equal(fp8_context_create(&k, &c), FP8_ERR_UNSUPPORTED);
   fp8_allocator a;

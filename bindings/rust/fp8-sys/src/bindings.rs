@@ -191,8 +191,8 @@ pub const FP8_BACKEND_CUDA: i32 = 2;
 pub type fp8_context_flags = u32;
 /// nothing through the allocator (fp8_buffer_alloc() apart), nothing tensor-sized on the host
 pub const FP8_CONTEXT_NO_ALLOC: u32 = 1;
-/// of CPU contexts, gemm_ref only: exact block sums, slow, the same bits on every CPU. A
-/// CUDA context has no such product and multiplies as it does without
+/// of CPU contexts, gemm_ref only: exact block sums, slow, the same bits on every CPU;
+/// refused where the backend is CUDA, which has no such product
 pub const FP8_CONTEXT_REFERENCE: u32 = 2;
 /// slow checks of contents: scales that are read must be finite and positive, a given amax
 /// not negative and not NaN; each call waits for its stream
