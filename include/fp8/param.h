@@ -22,6 +22,8 @@ extern "C" {
  *  What one call writes (its line says what, and the workspace) may share no element with anything else that it reads
  *  or writes, of the whole list: it is refused, by name, before anything is written. Two sides of a weight may be one
  *  copy: of BF16 as fp8_qtensor_place() lays them, of scales that serve both where col is row with swapped strides.
+ *  Slices of a fused weight, by fp8_qtensor_slice(), may be full of several params, unless one scale is of them all:
+ *  TENSOR's, and ROW's of a column.
  *  What a call does not use may lie anywhere: a shard in its slot of gathered, for fp8_param_cast().
  *  @{ */
 
