@@ -1,5 +1,4 @@
 # libfp8_cuda.so: a module of its own, so that libfp8.so has no CUDA symbol. AUTO: built where nvcc is found.
-set(FP8_CUDA_ARCHITECTURES "89-real;90a-real;100-real" CACHE STRING "device code of the CUDA module")
 set(fp8_cuda OFF)
 if(NOT FP8_CUDA STREQUAL "OFF" AND NOT FP8_SANITIZE)
   include(CheckLanguage)
