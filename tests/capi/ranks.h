@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "fp8/fp8.h"
 #include "with_cmocka.h"
@@ -176,6 +177,12 @@ static inline void run_ranks(const fp8_context *context, int size, void (*body)(
   for (r = 0; r < size; ++r) fp8_comm_destroy(comms[r]);
 }
 #endif
+
+static inline double seconds(void) { /* of a clock that only goes forward */
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 static inline uint32_t next_random(uint64_t *state) { /* splitmix64, high half */
   uint64_t z = (*state += 0x9e3779b97f4a7c15u);

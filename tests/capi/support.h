@@ -286,6 +286,17 @@ TEST_UNUSED static fp8_qtensor describe(const fp8_recipe *r, int32_t role, int64
   return q;
 }
 
+/* by a recipe's text, portable; memory NULL */
+TEST_UNUSED static fp8_qtensor described(const char *text, int32_t role, int64_t rows, int64_t cols, uint32_t sides) {
+  fp8_recipe *r = NULL;
+  fp8_qtensor q;
+  FP8_INIT(&q);
+  OK(fp8_recipe_from_string(text, &r));
+  OK(fp8_recipe_describe(r, NULL, role, rows, cols, sides, &q));
+  fp8_recipe_destroy(r);
+  return q;
+}
+
 TEST_UNUSED static fp8_qtensor quantized(const fp8_recipe *r, int32_t role, const fp8_tensor *x, uint32_t sides) {
   fp8_qtensor q = describe(r, role, x->shape[0], x->shape[1], sides);
   fp8_quantize_args a;

@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators: reductions, comparisons across ranks, and every way in which a rank can fail its peers. */
-#include <time.h>
 #include <unistd.h>
 
 #include "ranks.h"
-
-static double seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static fp8_status reduce(rank_call *self, fp8_buffer *b, int32_t dtype, int64_t n) {
   fp8_tensor t = tensor_1d(b->data, dtype, n);

@@ -3,8 +3,7 @@
 #include <locale.h>
 #include <string.h>
 
-#include "fp8/fp8.h"
-#include "with_cmocka.h"
+#include "support.h"
 
 static fp8_status make(const fp8_recipe_config *config, fp8_recipe_config *resolved) {
   fp8_recipe *recipe = NULL;
@@ -290,16 +289,6 @@ static void refusals_say_what_a_text_says(void **state) {
     assert_int_equal(fp8_recipe_from_string(legal[i], &recipe), FP8_OK);
     fp8_recipe_destroy(recipe);
   }
-}
-
-static fp8_qtensor described(const char *text, int32_t role, int64_t rows, int64_t cols, uint32_t sides) {
-  fp8_recipe *recipe = NULL;
-  fp8_qtensor q;
-  FP8_INIT(&q);
-  assert_int_equal(fp8_recipe_from_string(text, &recipe), FP8_OK);
-  assert_int_equal(fp8_recipe_describe(recipe, NULL, role, rows, cols, sides, &q), FP8_OK);
-  fp8_recipe_destroy(recipe);
-  return q;
 }
 
 static void is_matrix(const fp8_tensor *t, int32_t dtype, int64_t r, int64_t c, int64_t rs, int64_t cs) {

@@ -2,18 +2,7 @@
 /* Tensors and quantized tensors: compact strides, bytes, placement, slices, DLPack. */
 #include <string.h>
 
-#include "fp8/fp8.h"
-#include "with_cmocka.h"
-
-static fp8_qtensor described(const char *text, int32_t role, int64_t rows, int64_t cols, uint32_t sides) {
-  fp8_recipe *recipe = NULL;
-  fp8_qtensor q;
-  FP8_INIT(&q);
-  assert_int_equal(fp8_recipe_from_string(text, &recipe), FP8_OK);
-  assert_int_equal(fp8_recipe_describe(recipe, NULL, role, rows, cols, sides, &q), FP8_OK);
-  fp8_recipe_destroy(recipe);
-  return q;
-}
+#include "support.h"
 
 static void compact(void **state) {
   (void)state;

@@ -3,7 +3,6 @@
  * thread by turns, graphs of collectives replayed with
  * new data, a rank that stalls and one that is killed. PROGRAM RANKS process|thread */
 #include <cuda_runtime_api.h>
-#include <time.h>
 
 #include "../../capi/routed.h"
 #include "../../capi/sharded.h"
@@ -413,12 +412,6 @@ static void graphs(void **state) {
 }
 
 /* ---- faults ---- */
-static double seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* The last rank does not come: the others give up in time, may go on with their streams, and are told again. */
 static void fault_body(rank_call *self) {
   const int killed = self->arg != NULL;

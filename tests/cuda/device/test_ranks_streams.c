@@ -102,12 +102,6 @@ static void streams(void **state) {
   fp8_context_destroy(c);
 }
 
-static double seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Quantizers on a stream of their own while a collective of this rank waits for a last rank that is late: a kernel that
  * begins only where others have left much room would hold everything up, with two communicators even for good. */
 static const struct {
