@@ -25,9 +25,14 @@ struct Gather {
 
 const char *label(uint32_t side) { return side == FP8_SIDE_ROW ? "row" : "col"; }
 
+void need_flat(const ops::Matrix &m, const char *name, const char *side) {
+  if (m.lead > 1)
+    fail(FP8_ERR_ARGUMENT, "%s.%s: its leading dimensions do not flatten to rows of one stride", name, side);
+}
+
 // A 16-bit column side is a view of rows x cols: gathered as that.
-void stand_up(ops::Side &s) {
-  if (s.codes.lead > 1) fail(FP8_ERR_ARGUMENT, "a column side with leading dimensions that do not flatten");
+void stand_up(ops::Side &s, const char *name) {
+  need_flat(s.codes, name, "col");
   ops::Matrix m = s.codes;
   m.rows = s.codes.cols;
   m.cols = s.codes.rows;
@@ -69,20 +74,18 @@ Gather plan_gather(const fp8_context &c, const fp8_comm &comm, const fp8_qtensor
          dtype_name(g.part.codes.dtype));
   g.along_cols = side == FP8_SIDE_COL && !plain;
   if (plain && side == FP8_SIDE_COL) {
-    stand_up(g.part);
-    stand_up(g.full);
+    stand_up(g.part, "part");
+    stand_up(g.full, "full");
   }
   const int64_t tile = g.along_cols ? ops::tile_cols(g.part.scaling) : ops::tile_rows(g.part.scaling);
   if (!plain && tile > 1 && size > 1 && part.rows % tile)
     fail(FP8_ERR_UNSUPPORTED,
          "part.rows is %lld: the %s side's %s scales span %lld tokens, so tokens per rank must be a multiple of %lld "
-         "for the "
-         "gather to equal quantizing the gathered tensor; gather BF16 and quantize after it",
+         "for the gather to equal quantizing the gathered tensor; gather BF16 and quantize after it",
          ll(part.rows), label(side), scaling_name(g.part.scaling), ll(tile), ll(tile));
   need_dense(g.part.codes, "part", label(side));
   need_dense(g.full.codes, "full", label(side));
-  if (!g.along_cols && g.full.codes.lead > 1)
-    fail(FP8_ERR_ARGUMENT, "full.%s: its leading dimensions do not flatten to rows of one stride", label(side));
+  if (!g.along_cols) need_flat(g.full.codes, "full", label(side));
   g.code_bytes = round_up(g.part.codes.rows * g.part.codes.cols * dtype_size(g.part.codes.dtype), 16);
   const bool own_scale =
       plain || g.part.scaling == FP8_SCALING_TENSOR || (g.along_cols && g.part.scaling == FP8_SCALING_ROW);

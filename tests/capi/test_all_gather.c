@@ -149,6 +149,9 @@ static void refusing_body(rank_call *self) {
         odd = make_side(self->c, j->recipe, j->role, 95, 64, FP8_SIDE_BOTH);
   fp8_recipe *other = preset_recipe(FP8_PRESET_BLOCK, 0, 0);
   sided block = make_side(self->c, other, j->role, 96, 64, FP8_SIDE_BOTH);
+  fp8_recipe *none = preset_recipe(FP8_PRESET_NONE, 0, 0);
+  sided plain_part = make_side(self->c, none, j->role, 48, 64, FP8_SIDE_BOTH),
+        plain_full = make_side(self->c, none, j->role, 96, 64, FP8_SIDE_BOTH);
   uint64_t bytes;
   MUST(fp8_all_gather_workspace(self->c, self->comm, &part.q, FP8_SIDE_ROW, &full.q, &bytes));
   MUST_FAIL(fp8_all_gather(self->c, self->comm, &part.q, FP8_SIDE_COL, &full.q, NULL, self->stream),
@@ -160,12 +163,20 @@ static void refusing_body(rank_call *self) {
   MUST_FAIL(fp8_all_gather(self->c, self->comm, &part.q, FP8_SIDE_BOTH, &full.q, NULL, self->stream), FP8_ERR_ARGUMENT,
             "side is 3");
   MUST(fp8_all_gather(self->c, self->comm, &part.q, FP8_SIDE_ROW, &full.q, NULL, self->stream));
+  plain_part.q.col.ndim = 3;
+  plain_part.q.col.shape[0] = 2, plain_part.q.col.shape[1] = 32, plain_part.q.col.shape[2] = 48;
+  plain_part.q.col.stride[0] = 30, plain_part.q.col.stride[1] = 1, plain_part.q.col.stride[2] = 64;
+  MUST_FAIL(fp8_all_gather(self->c, self->comm, &plain_part.q, FP8_SIDE_COL, &plain_full.q, NULL, self->stream),
+            FP8_ERR_ARGUMENT, "part.col: its leading dimensions do not flatten");
   MUST(fp8_stream_sync(self->c, self->stream));
   dev_free(self->c, &part.memory);
   dev_free(self->c, &full.memory);
   dev_free(self->c, &odd.memory);
   dev_free(self->c, &block.memory);
+  dev_free(self->c, &plain_part.memory);
+  dev_free(self->c, &plain_full.memory);
   fp8_recipe_destroy(other);
+  fp8_recipe_destroy(none);
 }
 
 static void refusals(void **state) {
