@@ -2,6 +2,7 @@
 /* A routing of tokens to experts that every rank knows whole. */
 #ifndef FP8_TEST_ROUTED_H
 #define FP8_TEST_ROUTED_H
+#include "half.h"
 #include "ranks.h"
 
 enum { kMaxTokens = 40, kMaxK = 5, kRanks = 8 };
@@ -14,22 +15,6 @@ typedef struct job { /* one global routing, known to every rank */
   int32_t ids[kRanks][kMaxTokens * kMaxK];
   float weights[kRanks][kMaxTokens * kMaxK];
 } job;
-
-#ifndef FP8_TESTS_CAPI_SUPPORT_H /* which has them */
-static inline float from_bf16(uint16_t h) {
-  const uint32_t u = (uint32_t)h << 16;
-  float v;
-  memcpy(&v, &u, 4);
-  return v;
-}
-
-static inline uint16_t to_bf16(float v) {
-  uint32_t u;
-  memcpy(&u, &v, 4);
-  if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fc0;
-  return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
-}
-#endif
 
 static inline void make_job(job *j, uint64_t *random, int world, int k, int experts, int64_t hidden, int tokens) {
   int r;
