@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every way to write a switch of the build means what it says. usage: cmake -DSWITCH=.../switch.cmake -P switch.cmake
+cmake_minimum_required(VERSION 3.22)
+include(${SWITCH})
+if(DEFINED VALUE) # one value, in a process of its own: an error ends it
+  set(FP8_PART "${VALUE}")
+  fp8_switch(FP8_PART AUTO "a part")
+  message("${FP8_PART}")
+  return()
+endif()
+function(expect value wanted)
+  execute_process(COMMAND ${CMAKE_COMMAND} -DSWITCH=${SWITCH} "-DVALUE=${value}" -P ${CMAKE_CURRENT_LIST_FILE}
+    ERROR_VARIABLE said RESULT_VARIABLE rc)
+  if(NOT said MATCHES "${wanted}" OR (rc AND NOT wanted MATCHES "must be"))
+    message(SEND_ERROR "\"${value}\": wanted ${wanted}, got ${said}")
+  endif()
+endfunction()
+foreach(value OFF off 0 FALSE False no N)
+  expect("${value}" "^OFF\n$")
+endforeach()
+foreach(value ON on 1 TRUE yes Y)
+  expect("${value}" "^ON\n$")
+endforeach()
+expect(auto "^AUTO\n$")
+foreach(value 2 maybe ONN "")
+  expect("${value}" "must be AUTO, ON or OFF")
+endforeach()
