@@ -76,13 +76,13 @@ typedef struct fp8_allocator {
 
 /** How a context is made. */
 typedef struct fp8_context_config {
-  size_t struct_size;             /**< set by FP8_INIT */
-  int32_t backend;                /**< enum fp8_backend */
-  int32_t device;                 /**< CUDA device index; must be 0 on the CPU */
-  uint32_t flags;                 /**< bits of enum fp8_context_flags */
-  int32_t threads;                /**< CPU worker threads; 0 = all. Results never depend on it */
-  int32_t max_sms;                /**< multiprocessors a kernel may take, for calls that give none; 0 = all */
-  int32_t reserved;               /**< 0 */
+  size_t struct_size; /**< set by FP8_INIT */
+  int32_t backend;    /**< enum fp8_backend */
+  int32_t device;     /**< CUDA device index; must be 0 on the CPU */
+  uint32_t flags;     /**< bits of enum fp8_context_flags */
+  int32_t threads;    /**< CPU worker threads; 0 = all. Results do not depend on it, save oneDNN's products */
+  int32_t max_sms;    /**< multiprocessors a kernel may take, for calls that give none; 0 = all */
+  int32_t reserved;   /**< 0 */
   const fp8_allocator *allocator; /**< copied; serves fp8_buffer_alloc() and calls with workspace NULL; NULL = malloc or
                                        cudaMallocAsync */
 } fp8_context_config;

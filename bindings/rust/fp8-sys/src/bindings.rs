@@ -484,7 +484,7 @@ pub struct fp8_context_config {
     pub device: i32,
     /// bits of enum fp8_context_flags
     pub flags: u32,
-    /// CPU worker threads; 0 = all. Results never depend on it
+    /// CPU worker threads; 0 = all. Results do not depend on it, save oneDNN's products
     pub threads: i32,
     /// multiprocessors a kernel may take, for calls that give none; 0 = all
     pub max_sms: i32,
