@@ -43,7 +43,7 @@ function forward(l::Linear, x::AbstractArray, qw::QTensor, bias = nothing; save:
         LibFP8.fp8_linear_describe(handle(l), LibFP8.FP8_ROLE_ACTIVATION, rows_of(x), LibFP8.FP8_SIDE_COL, ref)
         saved = place(ref, LibFP8.FP8_SIDE_COL, l.recipe, l.context, x)
     end
-    xt, yt, bt, wr = Ref(tensor(x)), Ref(tensor(y)), tensor_ref(bias), qw.ref
+    xt, yt, bt, wr = Ref(tensor(x)), Ref(tensor(y)), tensor_ref(bias), ref_of(qw)
     sr = saved === nothing ? nothing : saved.ref
     GC.@preserve l x y qw bias saved xt yt bt wr sr begin
         args = Ref(LibFP8.fp8_linear_forward_args(x = address(xt), w = address(wr), bias = maybe(bt), y = address(yt), saved_x = maybe(sr)))
@@ -53,20 +53,25 @@ function forward(l::Linear, x::AbstractArray, qw::QTensor, bias = nothing; save:
 end
 
 """
-    backward(linear, dy, qw, saved; dx = true, dbias = false, dw = zeros, accumulate = false) -> (dx, dw, dbias)
+    backward(linear, dy, qw, saved; dx = true, dw = true, dbias = false, accumulate = false) -> (dx, dw, dbias)
 
-dw: Float32 (in, out); give an array to have it filled, or added to with `accumulate`.
+dw: Float32 (in, out); give an array to have it filled, or added to with `accumulate` (a dw that was not given begins at zero).
+`dx = false` and `dw = nothing` (or `false`) leave a gradient out; without dw, `saved` may be `nothing`.
 """
-function backward(l::Linear, dy::AbstractArray, qw::QTensor, saved::QTensor; dx::Bool = true, dbias::Bool = false,
-                  dw::AbstractMatrix = Matrix{Float32}(undef, l.const_in, l.const_out), accumulate::Bool = false)
+function backward(l::Linear, dy::AbstractArray, qw::QTensor, saved::Union{QTensor,Nothing}; dx::Bool = true, dbias::Bool = false,
+                  dw::Union{AbstractMatrix,Bool,Nothing} = true, accumulate::Bool = false)
     gx = dx ? Array{l.eltype}(undef, l.const_in, size(dy)[2:end]...) : nothing
+    gw = dw isa AbstractMatrix ? dw : dw !== true ? nothing : accumulate ? zeros(Float32, l.const_in, l.const_out) :
+         Matrix{Float32}(undef, l.const_in, l.const_out)
     gb = dbias ? Vector{Float32}(undef, l.const_out) : nothing
-    dyt, xt, wt, bt, wr, sr = Ref(tensor(dy)), tensor_ref(gx), Ref(tensor(dw)), tensor_ref(gb), qw.ref, saved.ref
-    GC.@preserve l dy qw saved gx gb dw dyt xt wt bt wr sr begin
-        args = Ref(LibFP8.fp8_linear_backward_args(dy = address(dyt), w = dx ? address(wr) : C_NULL, saved_x = address(sr), dx = maybe(xt),
-                                                   dw = address(wt), dbias = maybe(bt),
+    # w is dx's operand, saved_x dw's: one goes with the other
+    wr, sr = dx ? ref_of(qw) : nothing, gw === nothing || saved === nothing ? nothing : ref_of(saved)
+    dyt, xt, wt, bt = Ref(tensor(dy)), tensor_ref(gx), tensor_ref(gw), tensor_ref(gb)
+    GC.@preserve l dy qw saved gx gb gw dyt xt wt bt wr sr begin
+        args = Ref(LibFP8.fp8_linear_backward_args(dy = address(dyt), w = maybe(wr), saved_x = maybe(sr), dx = maybe(xt), dw = maybe(wt),
+                                                   dbias = maybe(bt),
                                                    flags = accumulate ? LibFP8.FP8_LINEAR_ACCUMULATE_DW : UInt32(0)))
         LibFP8.fp8_linear_backward(handle(l), args, C_NULL)
     end
-    return gx, dw, gb
+    return gx, gw, gb
 end

@@ -64,6 +64,8 @@ function Params(recipe, shapes, cuts; rank::Integer = 0, context = default_conte
                   zeros(UInt8, l.row_bytes + l.col_bytes), zeros(UInt8, l.workspace_bytes), r, context)
 end
 
+Base.close(p::Params) = foreach(close, p.list)
+
 "The range of weight i's memory, from 1, that this rank owns."
 owned(p::Params, i::Integer) = p.cuts[i][p.rank+1]+1:p.cuts[i][p.rank+2]
 
@@ -78,7 +80,7 @@ function with_args(call, p::Params; masters = nothing, full = nothing, gathered 
     end
     pointers = map(handle, p.list)
     views = masters === nothing ? Base.RefValue{LibFP8.fp8_tensor}[] : [Ref(tensor(m)) for m in masters]
-    refs = full === nothing ? Base.RefValue{LibFP8.fp8_qtensor}[] : [q.ref for q in full]
+    refs = full === nothing ? Base.RefValue{LibFP8.fp8_qtensor}[] : [ref_of(q) for q in full]
     view_pointers, ref_pointers = map(address, views), map(address, refs)
     buffer(a) = Ref(LibFP8.fp8_buffer(Ptr{Cvoid}(pointer(a)), sizeof(a)))
     amax, shard, workspace = buffer(p.amax), buffer(p.shard), buffer(p.workspace)

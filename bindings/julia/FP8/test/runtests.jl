@@ -123,6 +123,16 @@ off(a, b) = sqrt(sum(abs2, f32(a) .- f32(b)) / sum(abs2, f32(b)))
         once = copy(dw)
         backward(l, dy, qw, saved; dx = false, dw = dw, accumulate = true)
         @test off(dw, 2 .* once) < 1e-5
+        # no array given: added to zero, whatever the memory held before
+        fill(NaN32, 256, 64)
+        GC.gc()
+        @test all(backward(l, dy, qw, saved; accumulate = true)[2] == once for _ in 1:8)
+        for none in (nothing, false)
+            only_dx = backward(l, dy, qw, none === nothing ? nothing : saved; dw = none)
+            @test reinterpret(UInt16, only_dx[1]) == reinterpret(UInt16, dx) && only_dx[2] === nothing
+        end
+        @test backward(l, dy, qw, saved; dx = false, dw = nothing, dbias = true)[3] == dbias
+        @test_throws FP8Error backward(l, dy, qw, nothing)
         q = quantize(x; recipe = name, context = context)
         @test reinterpret(UInt16, gemm(q, qw; bias = bias)) == reinterpret(UInt16, reshape(y, 64, 96))
         @test_throws FP8Error forward(l, bf16(values32(128, 4)), qw)
@@ -195,6 +205,17 @@ off(a, b) = sqrt(sum(abs2, f32(a) .- f32(b)) / sum(abs2, f32(b)))
         close(c)  # the linear holds a reference of its own
         @test isopen(l) && sprint(show, c) == "Context(closed)"
         close(l)
+        q = quantize(values32(64, 32); context = context)
+        q2 = q
+        close(q)
+        close(q)
+        @test !isopen(q2) && sprint(show, q) == "QTensor(closed)" && isempty(q.memory) && q.source === nothing
+        for call in (() -> dequantize(q), () -> codes(q), () -> gemm(q, q), () -> size(q), () -> quantize!(q, values32(64, 32)))
+            @test_throws ArgumentError("QTensor is closed") call()
+        end
+        p = Params("mx", [(64, 32)], [[0, 2048]]; context = context)
+        close(p)
+        @test_throws ArgumentError amax!(p, [values32(2048)])
         @test counters(context).quantizations > 0 && occursin("gemm", explain(context))
     end
 end
