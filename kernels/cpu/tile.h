@@ -19,8 +19,8 @@ struct Tile {
 // What is known of x * m. kTame: nothing is NaN or Inf, nothing rounds beyond the format's largest value.
 enum class Range : int32_t { kSaturate, kOverflow, kTame };
 
-// `seg`: columns that share a row's multiplier, rows_m is [rows][ceil(cols / seg)].
-// `group`: rows that share a column's multiplier, cols_m is [ceil(rows / group)][cols].
+// `seg`: columns that share a row's multiplier: rows' m is [rows][ceil(cols / seg)].
+// `group`: rows that share a column's multiplier: columns' m is [ceil(rows / group)][cols].
 struct TileOps {
   const char *name;
   // [rows][segs] and [groups][cols], overwritten; true when all elements are finite

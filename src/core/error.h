@@ -22,7 +22,7 @@ class Error : public std::runtime_error {
 std::string format(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
 [[noreturn]] void fail(fp8_status status, const char *pattern, ...) __attribute__((format(printf, 2, 3)));
 
-// The calling thread's detail. set_detail keeps the text; last_detail fills an fp8_error's fields.
+// Keeps the calling thread's detail, the text included, for fp8_last_error().
 void set_detail(fp8_status status, int32_t domain, int64_t native_code, const std::string &message, const char *origin);
 
 }  // namespace fp8

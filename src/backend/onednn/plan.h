@@ -56,7 +56,7 @@ struct Plan {
   std::string why;  // not empty: oneDNN has no such product
   std::string impl;
   Operand a{}, b{};
-  bool direct = false;    // oneDNN writes d itself, scales, bias and sum included; else FP32 sums for finish_product
+  bool direct = false;    // oneDNN writes d itself, scales, bias and sum included; else FP32 sums for finish_part
   int binary_scales = 0;  // post-ops that multiply: 0, 1 (tensor) or 2 (row, column)
   bool binary_bias = false;
   Grid grid{};
