@@ -5,6 +5,7 @@
 usage: teeth.py [REPOSITORY]
 """
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ sys.path.insert(0, str(HERE))
 import files  # noqa: E402
 import headers  # noqa: E402
 import includes  # noqa: E402
+import versions  # noqa: E402
 
 FRAME = """#ifndef FP8_PLANT_H
 #define FP8_PLANT_H
@@ -102,8 +104,22 @@ def main():
                 subprocess.run(["git", "-C", str(repository), "add", "-A"], check=True)
                 if not files.check(repository)[0]:
                     missed.append(f"files.py misses: {text[:90]!r}")
+
+        places = {place for group in versions.GROUPS.values() for place in group}
+        for path, _ in places:
+            target = copy / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes((root / path).read_bytes())
+        for path, pattern in sorted(places):
+            text = (copy / path).read_text(encoding="utf-8")
+            at = re.search(pattern, text, re.M).start(1)
+            (copy / path).write_text(text[:at] + "9" + text[at:], encoding="utf-8")
+            if not versions.check(copy)[0]:
+                missed.append(f"versions.py misses: {path}, {pattern}")
+            (copy / path).write_text(text, encoding="utf-8")
     print(*missed, sep="\n")
-    print(f"{len(HEADER_PLANTS) + len(INCLUDE_PLANTS) + sum(map(len, FILE_PLANTS.values()))} faults planted, {len(missed)} missed")
+    planted = len(HEADER_PLANTS) + len(INCLUDE_PLANTS) + sum(map(len, FILE_PLANTS.values())) + len(places)
+    print(f"{planted} faults planted, {len(missed)} missed")
     if missed:
         sys.exit(1)
 
