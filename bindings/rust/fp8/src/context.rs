@@ -137,6 +137,23 @@ impl Context {
     pub(crate) fn stream(&self) -> sys::fp8_stream {
         self.stream as sys::fp8_stream
     }
+    /// A CPU context that is taken for one of another space: its memory lies there for the checks only.
+    #[cfg(test)]
+    pub(crate) fn as_if_in(space: Space) -> Self {
+        let handle = Handle::make(|out| {
+            let mut raw = sys::fp8_context_config::new();
+            raw.backend = sys::FP8_BACKEND_CPU;
+            // Safety: the struct lives for the call; the output is checked by make.
+            unsafe { sys::fp8_context_create(&raw, out) }
+        });
+        Self {
+            inner: Arc::new(Inner {
+                handle: handle.unwrap(),
+                space,
+            }),
+            stream: 0,
+        }
+    }
     pub(crate) fn reach(&self, space: Space, name: &str) -> Result<()> {
         if space == self.inner.space {
             return Ok(());
@@ -262,6 +279,12 @@ impl Buffer {
     /// The address and size, for calls of `fp8-sys`.
     pub fn raw(&self) -> sys::fp8_buffer {
         self.raw
+    }
+    pub(crate) fn of(buffer: Option<&Self>, context: &Context, name: &str) -> Result<Option<sys::fp8_buffer>> {
+        match buffer {
+            None => Ok(None),
+            Some(b) => context.reach(b.context.space(), name).map(|()| Some(b.raw)),
+        }
     }
     fn view(&self, dtype: Dtype, shape: &[usize]) -> Result<sys::fp8_tensor> {
         let bytes = shape.iter().product::<usize>() * dtype.size();

@@ -68,6 +68,8 @@ mod linear;
 mod param;
 mod qtensor;
 mod recipe;
+#[cfg(test)]
+mod space_tests;
 mod tensor;
 
 pub use comm::Comm;

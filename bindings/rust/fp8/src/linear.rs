@@ -7,7 +7,7 @@ use crate::qtensor::{QTensor, Quantize, Sides};
 use crate::recipe::{Recipe, Role};
 use crate::sys::{self, SizedStruct};
 use crate::tensor::{Tensor, TensorMut};
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 
 /// A linear layer: configuration and plans. Weights and activations are the caller's.
 pub struct Linear {
@@ -151,11 +151,11 @@ impl Linear {
         args.w = QTensor::of(call.w, c, "w")?;
         args.bias = Tensor::of(call.bias, c, "bias")?;
         args.y = TensorMut::of(call.y, c, "y")?;
-        args.saved_x = call.saved_x.map_or(null_mut(), |q| &mut q.raw);
+        args.saved_x = QTensor::of_mut(call.saved_x, c, "saved_x")?;
         args.amax_x = TensorMut::of(call.amax_x, c, "amax_x")?;
         args.stats_x = TensorMut::of(call.stats_x, c, "stats_x")?;
         args.flags = if call.amax_given { sys::FP8_LINEAR_AMAX_GIVEN } else { 0 };
-        let workspace = call.workspace.map(|b| b.raw());
+        let workspace = Buffer::of(call.workspace.as_deref(), c, "workspace")?;
         args.workspace = workspace.as_ref().map_or(null(), |b| b);
         // Safety: every pointer is null or points to a live struct whose memory is borrowed.
         check(unsafe { sys::fp8_linear_forward(self.handle.as_ptr(), &args, c.stream()) })
@@ -180,7 +180,7 @@ impl Linear {
         ] {
             args.flags |= if on { bit } else { 0 };
         }
-        let workspace = call.workspace.map(|b| b.raw());
+        let workspace = Buffer::of(call.workspace.as_deref(), c, "workspace")?;
         args.workspace = workspace.as_ref().map_or(null(), |b| b);
         // Safety: every pointer is null or points to a live struct whose memory is borrowed.
         check(unsafe { sys::fp8_linear_backward(self.handle.as_ptr(), &args, c.stream()) })

@@ -179,10 +179,14 @@ impl ParamList {
         for m in masters.unwrap_or(&[]) {
             master_list.push(Tensor::of(Some(m), &self.context, "masters")?);
         }
-        let mut full_list: Vec<*mut sys::fp8_qtensor> =
-            full.map_or(Vec::new(), |f| f.iter_mut().map(|q| &mut q.raw as *mut _).collect());
-        let (amax, shard, workspace) = (self.memory[0].raw(), self.memory[1].raw(), self.memory[2].raw());
-        let gathered = gathered.map(Buffer::raw);
+        let mut full_list = Vec::new();
+        for q in full.into_iter().flatten() {
+            full_list.push(QTensor::of_mut(Some(q), &self.context, "full")?);
+        }
+        // amax() hands its buffer out, so that another may be in its place
+        let amax = Buffer::of(Some(&self.memory[0]), &self.context, "amax")?;
+        let (shard, workspace) = (self.memory[1].raw(), self.memory[2].raw());
+        let gathered = Buffer::of(gathered, &self.context, "gathered")?;
         let mut args = sys::fp8_param_args::new();
         args.params = list.as_ptr();
         args.masters = if master_list.is_empty() {
@@ -195,7 +199,8 @@ impl ParamList {
         } else {
             full_list.as_mut_ptr()
         };
-        (args.amax, args.shard, args.workspace) = (&amax, &shard, &workspace);
+        args.amax = amax.as_ref().map_or(null(), |b| b);
+        (args.shard, args.workspace) = (&shard, &workspace);
         args.gathered = gathered.as_ref().map_or(null(), |b| b);
         args.count = n as i32;
         args.sides = sides.0;

@@ -5,7 +5,7 @@ use crate::recipe::{Recipe, Role};
 use crate::sys::{self, SizedStruct};
 use crate::tensor::{Tensor, TensorMut};
 use std::fmt;
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 
 /// Which copies of a quantized matrix: along its columns (`ROW`), along its rows (`COL`), or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,6 +225,12 @@ impl QTensor {
         match q {
             None => Ok(null()),
             Some(q) => context.reach(q.context.space(), name).map(|()| &q.raw as *const _),
+        }
+    }
+    pub(crate) fn of_mut(q: Option<&mut Self>, context: &Context, name: &str) -> Result<*mut sys::fp8_qtensor> {
+        match q {
+            None => Ok(null_mut()),
+            Some(q) => context.reach(q.context.space(), name).map(|()| &mut q.raw as *mut _),
         }
     }
 }
