@@ -39,19 +39,25 @@ include("linear.jl")
 include("param.jl")
 
 function open_library(name)
-    try
-        return Libdl.dlopen(name)
+    hint = "set the environment variable FP8_LIBRARY to the path of libfp8.so.0"
+    handle = try
+        Libdl.dlopen(name)
     catch e
-        error("libfp8 was not loaded ($(sprint(showerror, e))): set the environment variable FP8_LIBRARY to the path of libfp8.so.0")
+        error("libfp8 was not loaded ($(sprint(showerror, e))): $hint")
     end
+    Libdl.dlsym(handle, :fp8_version; throw_error = false) === nothing && error("$name is another library, it has no fp8_version: $hint")
+    # the low level finds an open library by its name only
+    Libdl.dlopen(LibFP8.lib; throw_error = false) === nothing && error("$name has another soname than $(LibFP8.lib): $hint")
+    return handle
 end
 
 function __init__()
     # opened first by path, the library is found by its name afterwards
-    open_library(get(ENV, "FP8_LIBRARY", LibFP8.lib))
+    chosen = get(ENV, "FP8_LIBRARY", "")
+    open_library(isempty(chosen) ? LibFP8.lib : chosen)
     LibFP8.check_layout()
-    major = LibFP8.fp8_version() ÷ 10000
-    major == 0 || error("FP8.jl is for libfp8 0.x, the library found is $(major).x")
+    version = LibFP8.fp8_version()
+    version ÷ 10000 == 0 || error("FP8.jl is for libfp8 0.x, the library found is $(version ÷ 10000).x (FP8_LIBRARY is \"$chosen\")")
     return nothing
 end
 

@@ -57,6 +57,11 @@ off(a, b) = sqrt(sum(abs2, f32(a) .- f32(b)) / sum(abs2, f32(b)))
                 sprint(showerror, e)
             end
         @test occursin("FP8_LIBRARY", message(() -> FP8.open_library("/nowhere/libfp8.so.0")))
+        other = message(() -> FP8.open_library("libm.so.6"))
+        @test occursin("libm.so.6 is another library", other) && occursin("FP8_LIBRARY", other)
+        withenv("FP8_LIBRARY" => "") do  # empty is as unset: the loader looks, and finds the open one
+            @test FP8.__init__() === nothing
+        end
         l = Linear(192, 320; context = context)
         @test_throws DimensionMismatch quantize_weight(l, values32(320, 192))
         @test occursin("w is (320, 192), this linear wants (in 192, out 320)", message(() -> quantize_weight(l, values32(320, 192))))
