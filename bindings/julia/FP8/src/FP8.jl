@@ -29,7 +29,7 @@ using .LibFP8: FP8Error, check
 
 export FP8Error, Context, Recipe, QTensor, Linear, Params, Comm, E4M3, E5M2, E8M0, BFloat16
 export quantize, dequantize, quantize!, amax, cast, gemm, quantize_weight, forward, backward, sides, measure
-export local_comms, amax!, cast!, assemble!, gather!, owned, full_weights, default_context, explain, counters
+export local_comms, nccl_id, nccl_comm, amax!, cast!, assemble!, gather!, owned, full_weights, default_context, explain, counters
 
 include("types.jl")
 include("context.jl")

@@ -17,10 +17,35 @@ before, and have `GC.enable(false)` while several ranks communicate.
 function local_comms(n::Integer)
     all = fill(Ptr{LibFP8.fp8_comm}(C_NULL), n)
     GC.@preserve all LibFP8.fp8_comm_create_local(n, pointer(all))
-    return map(all) do p
-        rank, size, _ = LibFP8.fp8_comm_query(p)
-        return finalizer(close, Comm(p, rank, size))
-    end
+    return map(Comm, all)
+end
+
+"""
+    Comm(pointer)
+
+Takes over a communicator that the low level (or `fp8_comm_create_mpi`) has made: `close` or the garbage collector destroys it.
+"""
+function Comm(p::Ptr{LibFP8.fp8_comm})
+    rank, size, _ = LibFP8.fp8_comm_query(p)
+    return finalizer(close, Comm(p, rank, size))
+end
+
+"128 bytes for [`nccl_comm`](@ref): made on one rank, handed to the others by whatever started them."
+function nccl_id()
+    id = zeros(UInt8, 128)
+    LibFP8.fp8_comm_nccl_id(id)
+    return id
+end
+
+"""
+    nccl_comm(context, id, rank, size)
+
+This rank's end of an NCCL communicator on the GPU of a CUDA context; waits for all ranks. What it moves is device memory, which `Params`
+does not hold: its calls are the low level's, with `FP8.handle(comm)`. Wait for the stream (`FP8.LibFP8.fp8_comm_wait`) before `close`.
+"""
+function nccl_comm(context::Context, id::AbstractVector{UInt8}, rank::Integer, size::Integer)
+    length(id) == 128 || throw(ArgumentError("id has $(length(id)) bytes, an NCCL id has 128"))
+    return Comm(LibFP8.fp8_comm_create_nccl_rank(handle(context), Vector{UInt8}(id), rank, size))
 end
 
 mutable struct Param <: Handle

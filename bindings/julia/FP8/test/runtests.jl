@@ -198,6 +198,27 @@ off(a, b) = sqrt(sum(abs2, f32(a) .- f32(b)) / sum(abs2, f32(b)))
         foreach(close, comms)
     end
 
+    @testset "communicators" begin
+        error_of(f) =
+            try
+                f()
+                nothing
+            catch e
+                e
+            end
+        e = error_of(() -> nccl_comm(context, zeros(UInt8, 128), 0, 1))
+        @test e isa FP8Error && e.status == LibFP8.FP8_ERR_ARGUMENT && occursin("CPU context", e.message)
+        @test_throws ArgumentError nccl_comm(context, zeros(UInt8, 127), 0, 1)
+        e = error_of(() -> (length(nccl_id()) == 128 && nccl_id() != nccl_id()) || error("not an id"))
+        @test e === nothing || (e isa FP8Error && occursin(r"cuda|nccl"i, e.message))  # where there is no NCCL it is said
+        made = Ref(Ptr{LibFP8.fp8_comm}(C_NULL))
+        GC.@preserve made LibFP8.fp8_comm_create_local(1, FP8.address(made))
+        comm = Comm(made[])
+        @test (comm.rank, comm.size, isopen(comm)) == (0, 1, true)
+        close(comm)
+        @test_throws ArgumentError FP8.handle(comm)
+    end
+
     @testset "finalizers and close" begin
         for _ in 1:200
             Linear(64, 64; context = context)
