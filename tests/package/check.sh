@@ -33,10 +33,15 @@ case $mode in
     grep -F ":$scratch/relative/" "$(find "$scratch/relative" -name libfp8.pc)"
     ;;
   cmake)
-    configure() { cmake -S "$here/consumer" -B "$scratch/out" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release "$@"; }
+    configure() {
+      cmake -S "$here/consumer" -B "$scratch/out" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release -DWANTED=0.1 "$@"
+    }
     configure >/dev/null
     cmake --build "$scratch/out" >/dev/null
     run_both
+    configure -DWANTED=0.0 >/dev/null # an older minor version's users: nothing was removed
+    if configure -DWANTED=1 >"$scratch/out/log" 2>&1; then echo "0.x passed for 1"; exit 1; fi
+    grep -F 'requested version "1"' "$scratch/out/log"
     if configure -DCOMPONENTS=colour >"$scratch/out/log" 2>&1; then echo "a component colour was found"; exit 1; fi
     grep -F 'fp8 has no component "colour"' "$scratch/out/log"
     if [ -e "$build/lib/libfp8_mpi.so" ]; then
