@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs the build into a prefix with a space in its path and uses it from there as a stranger would.
-# usage: check.sh pkgconfig|cmake|moved BUILD_DIR SCRATCH_DIR
+# usage: check.sh pkgconfig|cmake|moved|folders BUILD_DIR SCRATCH_DIR
 set -euo pipefail
 mode=$1 build=$2 scratch=$3
 here=$(cd "$(dirname "$0")" && pwd)
@@ -57,6 +57,25 @@ case $mode in
     mv "$prefix" "$scratch/another prefix"
     prefix="$scratch/another prefix"
     pc=$(find "$prefix" -name libfp8.pc)
+    PKG_CONFIG_PATH=$(dirname "$pc") make -s -C "$scratch/out" -f "$here/consumer/Makefile" SOURCE="$here/consumer"
+    run_both
+    ;;
+  folders) # as a distribution installs: below /usr, and folders that are absolute
+    (export DESTDIR="$scratch/usr root" && cmake --install "$build" --prefix /usr >/dev/null)
+    pc=$(find "$scratch/usr root" -name libfp8.pc)
+    if grep -n rpath "$pc"; then echo "a run path into /usr"; exit 1; fi
+    # as another build would, of the same library; an include folder in the source's is refused by CMake
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    mkdir -p "$scratch/build/lib" "$scratch/out"
+    cmake -S "$here/../.." -B "$scratch/build" -DFP8_TESTS=OFF -DFP8_EXAMPLES=OFF -DFP8_BINDINGS=OFF -DFP8_CUDA=OFF -DFP8_MPI=OFF \
+      -DFP8_ONEDNN=OFF -DCMAKE_INSTALL_PREFIX="$scratch/own" -DCMAKE_INSTALL_LIBDIR="$scratch/far away/lib" \
+      -DCMAKE_INSTALL_INCLUDEDIR="$scratch/far away/include" >/dev/null
+    cp -P "$build"/lib/libfp8.so* "$scratch/build/lib/"
+    cmake --install "$scratch/build" >/dev/null
+    pc="$scratch/far away/lib/pkgconfig/libfp8.pc" prefix="$scratch/far away" build=$scratch/build
+    grep -x "prefix=$scratch/own" "$pc"
+    grep -xF "libdir=$scratch/far\\ away/lib" "$pc"
     PKG_CONFIG_PATH=$(dirname "$pc") make -s -C "$scratch/out" -f "$here/consumer/Makefile" SOURCE="$here/consumer"
     run_both
     ;;
