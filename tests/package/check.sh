@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs the build into a prefix with a space in its path and uses it from there as a stranger would.
-# usage: check.sh pkgconfig|cmake|moved|folders BUILD_DIR SCRATCH_DIR
+# usage: check.sh pkgconfig|cmake|moved|folders|components BUILD_DIR SCRATCH_DIR
 set -euo pipefail
 mode=$1 build=$2 scratch=$3
 here=$(cd "$(dirname "$0")" && pwd)
@@ -78,6 +78,18 @@ case $mode in
     grep -xF "libdir=$scratch/far\\ away/lib" "$pc"
     PKG_CONFIG_PATH=$(dirname "$pc") make -s -C "$scratch/out" -f "$here/consumer/Makefile" SOURCE="$here/consumer"
     run_both
+    ;;
+  components) # together the whole, and nothing twice; the first holds what programs run with
+    for part in runtime development; do
+      cmake --install "$build" --prefix "$scratch/$part" --component $part >/dev/null
+    done
+    list() { (cd "$1" && find . ! -type d | sort); }
+    diff <(list "$prefix") <(sort <(list "$scratch/runtime") <(list "$scratch/development"))
+    if list "$scratch/runtime" | grep -E '\.(h|pc|cmake)$|/libfp8(_mpi)?\.so$'; then echo "^ of development"; exit 1; fi
+    if list "$scratch/development" | grep -E '\.so\.'; then echo "^ of runtime"; exit 1; fi
+    [ -n "$(find "$scratch/runtime" -name libfp8.so.0)" ] && [ -n "$(find "$scratch/development" -name libfp8.so)" ]
+    # a .pc file is finished in its component too
+    if grep -r '%' "$scratch/development" --include=libfp8*.pc; then exit 1; fi
     ;;
   *) exit 2 ;;
 esac
