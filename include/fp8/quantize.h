@@ -9,8 +9,8 @@ extern "C" {
 #endif
 
 /** @defgroup quantize Quantize
- *  From 16- and 32-bit tensors to FP8 and back. Results are the same bits on every device, for every number of threads
- * and whatever the caller's floating-point control word; the formulas are S0 to S6 of @ref numerics.
+ *  From 16- and 32-bit tensors to FP8 and back, by the formulas S0 to S6 of @ref numerics, whatever the caller's
+ * floating-point control word; where bits are the same: @ref determinism.
  *  @{ */
 
 /** Bits of fp8_quantize_args.flags. */
