@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # libfp8_cuda.so: a module of its own, so that libfp8.so has no CUDA symbol. AUTO: built where nvcc is found.
 set(fp8_cuda OFF)
 if(NOT FP8_CUDA STREQUAL "OFF" AND NOT FP8_SANITIZE)

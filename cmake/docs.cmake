@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The documentation site: `cmake --build DIR --target docs`, and the same as a test.
 find_program(FP8_DOXYGEN doxygen)
 find_program(FP8_DOT dot)

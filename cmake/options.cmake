@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every switch of the build, in one place. AUTO parts are built when their package is found, and say so.
 include(${CMAKE_CURRENT_LIST_DIR}/switch.cmake)
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

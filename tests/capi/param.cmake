@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Communicators, primary weights, collectives: ranks are threads here.
 fp8_capi_test(all_gather test_all_gather.c)
 fp8_capi_test(comm test_comm.c)

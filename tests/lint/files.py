@@ -10,7 +10,8 @@ import subprocess
 import sys
 
 LONGEST = 500  # lines; the aim is 80 to 250
-SOURCES = {".h", ".in", ".c", ".cpp", ".cu", ".cuh", ".py", ".sh", ".jl", ".rs", ".i"}
+SOURCES = {".h", ".in", ".c", ".cpp", ".cu", ".cuh", ".py", ".sh", ".jl", ".rs", ".i", ".swg", ".map", ".cmake"}
+BUILD_FILES = {"CMakeLists.txt", "Makefile"}
 # made by a program or a third party's text; still free of the words below
 GENERATED = ["bindings/gen/layout.c", "bindings/rust/fp8-sys/src/bindings.rs", "bindings/rust/fp8-sys/tests/layout.rs",
              "bindings/julia/FP8/src/LibFP8.jl", "bindings/python/fp8/capi.pyi", "Cargo.lock", "LICENSE", "tests/golden/",
@@ -66,7 +67,7 @@ def check(root):
             continue
         if len(lines) > LONGEST:
             faults.append(f"{path}: {len(lines)} lines, {LONGEST} at most")
-        if path.suffix in SOURCES and path.name not in NO_LICENCE_LINE and path.suffix != ".in":
+        if (path.suffix in SOURCES or path.name in BUILD_FILES) and path.name not in NO_LICENCE_LINE:
             if not any("SPDX-License-Identifier: Apache-2.0" in line for line in lines[:3]):
                 faults.append(f"{path}: no SPDX line in its first three")
     return faults, len(files)

@@ -56,6 +56,10 @@ FILE_PLANTS = {
                       "// SPDX-License-Identifier: Apache-2.0\n" + "\n" * 600,
                       "// SPDX-License-Identifier: Apache-2.0\n// see /ro" + "ot/plan.txt\n",
                       "// SPDX-License-Identifier: Apache-2.0\n// see htt" + "ps://example.com/x\n"],
+    "src/CMakeLists.txt": ["add_library(plant plant.cpp)\n"],
+    "src/plant.map": ["{ local: *; };\n"],
+    "cmake/plant.cmake": ["set(plant ON)\n"],
+    "pkgconfig/plant.pc.in": ["Name: plant\n"],
 }
 INCLUDE_PLANTS = [
     ("kernels/numerics/plant.h", '#include "core/context.h"'), ("kernels/cpu/plant.cpp", '#include "ops/backend.h"'),
@@ -102,7 +106,7 @@ def main():
                 plant.write_text(text)
                 subprocess.run(["git", "init", "-q", str(repository)], check=True)
                 subprocess.run(["git", "-C", str(repository), "add", "-A"], check=True)
-                if not files.check(repository)[0]:
+                if not any(fault.startswith(path) for fault in files.check(repository)[0]):
                     missed.append(f"files.py misses: {text[:90]!r}")
 
         places = {place for group in versions.GROUPS.values() for place in group}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The quantizer's and its neighbours' kernels. Label `slow`: not under sanitizers.
 foreach(name large move_kernels properties quantize_kernels quantize_random)
   fp8_test(${name} unit test_${name}.cpp $<TARGET_OBJECTS:fp8_kernels_cpu>)
