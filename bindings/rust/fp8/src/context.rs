@@ -131,6 +131,14 @@ impl Context {
         // Safety: a live handle; read_text gives room and its size.
         read_text(|text, bytes, needed| unsafe { sys::fp8_context_explain(self.as_ptr(), text, bytes, needed) })
     }
+    /// The context as C sees it, for calls of `fp8-sys`. It stays this struct's to destroy.
+    pub fn as_raw(&self) -> *mut sys::fp8_context {
+        self.as_ptr()
+    }
+    /// The stream that its calls go to; null is the default stream.
+    pub fn raw_stream(&self) -> sys::fp8_stream {
+        self.stream()
+    }
     pub(crate) fn as_ptr(&self) -> *mut sys::fp8_context {
         self.inner.handle.as_ptr()
     }

@@ -72,7 +72,7 @@ mod recipe;
 mod space_tests;
 mod tensor;
 
-pub use comm::Comm;
+pub use comm::{Comm, NcclId};
 pub use context::{Backend, Buffer, Context, ContextConfig, Counters};
 pub use element::{Bf16, Dtype, Element, E4M3, E5M2, E8M0, F16};
 pub use error::{Error, ErrorCode, Result};

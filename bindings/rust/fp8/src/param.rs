@@ -112,13 +112,14 @@ impl ParamList {
     }
     /// Fails unless recipes, shapes and cuts agree on all ranks: once, at setup.
     pub fn check(&self, comm: &mut Comm) -> Result<()> {
+        let comm = comm.on(&self.context)?;
         let list: Vec<_> = self
             .params
             .iter()
             .map(|p| p.as_ptr() as *const sys::fp8_param)
             .collect();
         // Safety: `list` holds as many live handles.
-        check(unsafe { sys::fp8_param_check(self.context.as_ptr(), comm.as_ptr(), list.as_ptr(), list.len() as i32) })
+        check(unsafe { sys::fp8_param_check(self.context.as_ptr(), comm, list.as_ptr(), list.len() as i32) })
     }
     /// One stateless step, for collectives of one's own.
     pub fn step(&mut self, step: ParamStep, masters: &[Tensor]) -> Result<()> {
@@ -141,7 +142,7 @@ impl ParamList {
     }
     /// Masters to amaxes and shards: one all-reduce(max).
     pub fn quantize(&mut self, comm: &mut Comm, masters: &[Tensor]) -> Result<()> {
-        let comm = comm.as_ptr();
+        let comm = comm.on(&self.context)?;
         // Safety: call() keeps what args points to.
         self.call(Some(masters), None, None, Sides::BOTH, |c, args, s| unsafe {
             sys::fp8_param_quantize(c, comm, args, s)
@@ -149,7 +150,7 @@ impl ParamList {
     }
     /// Shards to full weights: one all-gather.
     pub fn gather(&mut self, comm: &mut Comm, full: &mut [QTensor], sides: Sides) -> Result<()> {
-        let comm = comm.as_ptr();
+        let comm = comm.on(&self.context)?;
         // Safety: call() keeps what args points to.
         self.call(None, Some(full), None, sides, |c, args, s| unsafe {
             sys::fp8_param_gather(c, comm, args, s)

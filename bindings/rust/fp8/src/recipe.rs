@@ -72,6 +72,10 @@ impl Recipe {
         check(unsafe { sys::fp8_recipe_query(self.as_ptr(), &mut config) })?;
         Ok(config)
     }
+    /// The recipe as C sees it, for calls of `fp8-sys`. It stays this struct's to destroy.
+    pub fn as_raw(&self) -> *const sys::fp8_recipe {
+        self.as_ptr()
+    }
     pub(crate) fn as_ptr(&self) -> *const sys::fp8_recipe {
         self.0.as_ptr()
     }

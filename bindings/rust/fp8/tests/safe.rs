@@ -198,3 +198,60 @@ fn wrong_shapes_are_named() {
         "{error}"
     );
 }
+
+#[test]
+fn communicators_are_adopted_and_those_of_a_gpu_need_one() {
+    let c = context();
+    let error = Comm::nccl(&c, &[0; 128], 0, 1).err().unwrap();
+    assert_eq!(error.code(), ErrorCode::Argument);
+    assert!(error.message().contains("CPU context"), "{error}");
+    match Comm::nccl_id() {
+        Ok(id) => assert_ne!(id, [0; 128]),
+        // where there is no NCCL it is said
+        Err(error) => assert!(error.message().to_lowercase().contains("nccl"), "{error}"),
+    }
+    let mut raw = std::ptr::null_mut();
+    // Safety: one output; adopted once.
+    let mut comm = unsafe {
+        assert!(Comm::from_raw(raw).is_err());
+        assert_eq!(sys::fp8_comm_create_local(1, &mut raw), sys::FP8_OK);
+        Comm::from_raw(raw).unwrap()
+    };
+    assert_eq!(comm.rank_and_size().unwrap(), (0, 1));
+    assert_eq!(comm.as_raw(), raw);
+    comm.status().unwrap();
+    comm.wait(&c, Some(std::time::Duration::from_millis(100))).unwrap();
+}
+
+#[test]
+fn gathered_parts_equal_the_whole() {
+    let (data, recipe) = (values(256 * 128), Recipe::preset(Preset::Block).unwrap());
+    let quantize = |c: &Context, data: &[f32], rows| {
+        let x = Tensor::new(data, &[rows, 128]).unwrap();
+        QTensor::quantize(c, &recipe, Role::Activation, &x, Sides::BOTH, Quantize::default()).unwrap()
+    };
+    let back = |q: &QTensor, side| {
+        let mut out = vec![0f32; 256 * 128];
+        q.dequantize(side, &mut TensorMut::new(&mut out, &[256, 128]).unwrap())
+            .unwrap();
+        out
+    };
+    std::thread::scope(|s| {
+        for mut comm in Comm::local(2).unwrap() {
+            let (data, recipe, quantize, back) = (&data, &recipe, &quantize, &back);
+            s.spawn(move || {
+                let c = context();
+                let whole = quantize(&c, data, 256);
+                let (rank, size) = comm.rank_and_size().unwrap();
+                let part = quantize(&c, data.chunks(256 * 128 / size).nth(rank).unwrap(), 128);
+                let mut full = QTensor::zeros(&c, recipe, Role::Activation, 256, 128, Sides::BOTH).unwrap();
+                for side in [Sides::ROW, Sides::COL] {
+                    comm.all_gather(&c, &part, side, &mut full, None).unwrap();
+                    assert_eq!(back(&full, side), back(&whole, side), "rank {rank} {side:?}");
+                }
+                let mut short = QTensor::zeros(&c, recipe, Role::Activation, 128, 128, Sides::BOTH).unwrap();
+                assert!(comm.all_gather(&c, &part, Sides::ROW, &mut short, None).is_err());
+            });
+        }
+    });
+}
