@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every switch of the build, in one place. AUTO parts are built when their package is found, and say so.
 include(${CMAKE_CURRENT_LIST_DIR}/switch.cmake)
-if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
-option(FP8_TESTS "build the tests" ON)
-option(FP8_EXAMPLES "build the examples" ON)
+# Inside another project (add_subdirectory) the library and its modules alone, unless it asks for more.
+set(fp8_bindings_default AUTO)
+if(NOT PROJECT_IS_TOP_LEVEL)
+  set(fp8_bindings_default OFF)
+endif()
+option(FP8_TESTS "build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(FP8_EXAMPLES "build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(FP8_WERROR "warnings are errors" OFF)
 fp8_switch(FP8_ONEDNN AUTO "oneDNN module")
 fp8_switch(FP8_CUDA AUTO "CUDA module")
 set(FP8_CUDA_ARCHITECTURES "89-real;90a-real;100-real" CACHE STRING "device code of the CUDA module")
 fp8_switch(FP8_MPI AUTO "MPI module")
-fp8_switch(FP8_BINDINGS AUTO "language bindings")
+fp8_switch(FP8_BINDINGS ${fp8_bindings_default} "language bindings")
 set(FP8_SANITIZE "" CACHE STRING "address;undefined or thread")
 
 set(CMAKE_C_STANDARD 99)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs the build into a prefix with a space in its path and uses it from there as a stranger would.
-# usage: check.sh pkgconfig|cmake|moved|folders|components BUILD_DIR SCRATCH_DIR
+# usage: check.sh pkgconfig|cmake|moved|folders|components|subproject BUILD_DIR SCRATCH_DIR
 set -euo pipefail
 mode=$1 build=$2 scratch=$3
 here=$(cd "$(dirname "$0")" && pwd)
@@ -90,6 +90,14 @@ case $mode in
     [ -n "$(find "$scratch/runtime" -name libfp8.so.0)" ] && [ -n "$(find "$scratch/development" -name libfp8.so)" ]
     # a .pc file is finished in its component too
     if grep -r '%' "$scratch/development" --include=libfp8*.pc; then exit 1; fi
+    ;;
+  subproject) # configured only: no test, target or build type comes in; what was switched off is said
+    cmake -S "$here/subproject" -B "$scratch/holder" -DLIBFP8="$(cd "$here/../.." && pwd)" -DFP8_CUDA=no -DFP8_MPI=0 \
+      -DFP8_ONEDNN=False >"$scratch/out/log"
+    grep -E '^-- fp8: [0-9.]+ builds libfp8; not built: oneDNN module, CUDA module, MPI module, Python, JAX, tests, examples$' \
+      "$scratch/out/log"
+    ctest --test-dir "$scratch/holder" -N | grep -x 'Total Tests: 1'
+    grep -x 'CMAKE_BUILD_TYPE:STRING=' "$scratch/holder/CMakeCache.txt"
     ;;
   *) exit 2 ;;
 esac
