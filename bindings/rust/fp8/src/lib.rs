@@ -59,6 +59,11 @@
 //! The minimum Rust version is 1.63.
 #![warn(missing_docs)]
 
+/// The programs of the page, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/rust.md")]
+struct Page;
+
 mod comm;
 mod context;
 mod element;
