@@ -26,7 +26,8 @@ enum fp8_comm_caps {
   FP8_COMM_HOST = 1,          /**< moves host memory */
   FP8_COMM_DEVICE = 2,        /**< moves device memory */
   FP8_COMM_CAPTURABLE = 4,    /**< may be captured into a CUDA graph */
-  FP8_COMM_STREAM_ORDERED = 8 /**< enqueues on the stream and returns */
+  FP8_COMM_STREAM_ORDERED = 8 /**< enqueues on the stream and returns; without it, on device memory, libfp8 waits for
+the stream before each call, and what the call moves is there when it returns */
 };
 
 /** Gathers bytes[r] bytes of each rank r to dst + offsets[r] on every rank. bytes and offsets are host arrays of

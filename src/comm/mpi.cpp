@@ -21,6 +21,7 @@ constexpr int kTag = 1;
 struct State {
   MPI_Comm comm;
   int rank, size;
+  bool device;  // memory that only MPI may touch
 };
 
 fp8_status answer(int code, const char *what) {
@@ -60,6 +61,21 @@ int finish(std::vector<MPI_Request> &requests, int code) {
   return code != MPI_SUCCESS ? code : waited;
 }
 
+// A rank's own part.
+int keep(State &s, void *dst, const void *src, int64_t bytes) {
+  if (!s.device) {
+    if (bytes && dst != src) std::memcpy(dst, src, bytes);
+    return MPI_SUCCESS;
+  }
+  int code = MPI_SUCCESS;
+  for (int64_t at = 0; at < bytes && dst != src && code == MPI_SUCCESS; at += kChunk) {
+    const int n = static_cast<int>(std::min(kChunk, bytes - at));
+    code = MPI_Sendrecv(static_cast<const char *>(src) + at, n, MPI_BYTE, s.rank, kTag, static_cast<char *>(dst) + at,
+                        n, MPI_BYTE, s.rank, kTag, s.comm, MPI_STATUS_IGNORE);
+  }
+  return code;
+}
+
 // Everything fits MPI's ints.
 bool narrow(const int64_t *bytes, const int64_t *offsets, int size, std::vector<int> &counts, std::vector<int> &at) {
   counts.resize(size);
@@ -85,7 +101,8 @@ fp8_status all_gather(void *user, const void *src, void *dst, const int64_t *byt
                     "MPI_Allgatherv");
     }
     // a ring: each step hands on the part that came last
-    if (bytes[s.rank] && src != out + offsets[s.rank]) std::memcpy(out + offsets[s.rank], src, bytes[s.rank]);
+    const int kept = keep(s, out + offsets[s.rank], src, bytes[s.rank]);
+    if (kept != MPI_SUCCESS) return answer(kept, "all_gather's own part");
     std::vector<MPI_Request> requests;
     const int next = (s.rank + 1) % s.size, previous = (s.rank + s.size - 1) % s.size;
     for (int step = 0; step + 1 < s.size; ++step) {
@@ -126,10 +143,11 @@ fp8_status all_to_all(void *user, const void *src, const int64_t *src_bytes, con
       post(s, static_cast<const char *>(src) + src_offsets[to], src_bytes[to], to,
            static_cast<char *>(dst) + dst_offsets[from], dst_bytes[from], from, requests, &code);
     }
-    if (src_bytes[s.rank])
-      std::memcpy(static_cast<char *>(dst) + dst_offsets[s.rank], static_cast<const char *>(src) + src_offsets[s.rank],
-                  src_bytes[s.rank]);
-    return answer(finish(requests, code), "all_to_all");
+    const int sent = finish(requests, code);
+    if (sent != MPI_SUCCESS) return answer(sent, "all_to_all");
+    return answer(keep(s, static_cast<char *>(dst) + dst_offsets[s.rank],
+                       static_cast<const char *>(src) + src_offsets[s.rank], src_bytes[s.rank]),
+                  "all_to_all's own part");
   } catch (const std::bad_alloc &) {
     return FP8_ERR_NO_MEMORY;
   }
@@ -155,7 +173,7 @@ fp8_status fp8_comm_create_mpi(int32_t fortran_comm, uint32_t flags, fp8_comm **
   if (!initialized || finalized) return FP8_ERR_STATE;
   const MPI_Comm given = MPI_Comm_f2c(fortran_comm);
   if (given == MPI_COMM_NULL) return FP8_ERR_ARGUMENT;
-  State *s = new (std::nothrow) State{MPI_COMM_NULL, 0, 0};
+  State *s = new (std::nothrow) State{MPI_COMM_NULL, 0, 0, (flags & FP8_MPI_CUDA_AWARE) != 0};
   if (!s) return FP8_ERR_NO_MEMORY;
   int code = MPI_Comm_dup(given, &s->comm);
   if (code == MPI_SUCCESS) code = MPI_Comm_set_errhandler(s->comm, MPI_ERRORS_RETURN);

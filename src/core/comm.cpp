@@ -30,10 +30,17 @@ bool reaches(const fp8_context &c, const fp8_comm &comm) {
   return (comm.ops.caps & (on_host(c) ? FP8_COMM_HOST : FP8_COMM_DEVICE)) != 0;
 }
 
-void bind(const fp8_context *c, fp8_comm &comm) {
-  if (!comm.extra.bind) return;
+void sync(const fp8_context &c, fp8_stream stream) { check(c.api->stream_sync(c.self, stream)); }
+
+// Before a callback: what it takes as it is, is there. Local ranks are told whose memory it is, and wait themselves.
+void bind(const fp8_context *c, fp8_comm &comm, fp8_stream stream) {
+  const bool device = c && !on_host(*c);
+  if (!comm.extra.bind) {
+    if (device && reaches(*c, comm) && !(comm.ops.caps & FP8_COMM_STREAM_ORDERED)) sync(*c, stream);
+    return;
+  }
   Transport transport;
-  if (c && !on_host(*c)) transport = Transport{c->api, c->self, Ref<const fp8_context>::share(c)};
+  if (device) transport = Transport{c->api, c->self, Ref<const fp8_context>::share(c)};
   comm.extra.bind(comm.ops.user, transport);
 }
 
@@ -85,8 +92,6 @@ void copy(const fp8_context &c, void *dst, const void *src, int64_t bytes, fp8_s
   if (bytes && dst != src) check(c.api->copy(c.self, dst, src, bytes, stream));
 }
 
-void sync(const fp8_context &c, fp8_stream stream) { check(c.api->stream_sync(c.self, stream)); }
-
 void call_gather(fp8_comm &comm, const void *src, void *dst, const int64_t *bytes, const int64_t *offsets,
                  fp8_stream s) {
   check_call(comm, comm.ops.all_gather(comm.ops.user, src, dst, bytes, offsets, s), "all_gather");
@@ -127,7 +132,7 @@ void gather_bytes(const fp8_context &c, fp8_comm &comm, const void *src, void *d
   if (size == 1) return copy(c, out + offsets[0], src, bytes[0], stream);
   need_reach(c, comm);
   count(c, ops::Counters::kBytesCommunicated, sum(bytes, size) - bytes[rank]);
-  bind(&c, comm);
+  bind(&c, comm, stream);
   if (reaches(c, comm)) return call_gather(comm, src, dst, bytes, offsets, stream);
   HostStage stage(c, extent(bytes, offsets, size), stream);
   copy(c, stage.data() + offsets[rank], src, bytes[rank], stream);
@@ -144,14 +149,14 @@ bool gathers_lines(const fp8_context &c, const fp8_comm &comm) {
 void gather_lines(const fp8_context &c, fp8_comm &comm, const void *src, void *dst, int64_t lines, int64_t line,
                   int64_t stride, int64_t step, fp8_stream stream) {
   count(c, ops::Counters::kBytesCommunicated, lines * line * (comm.ops.size - 1));
-  bind(&c, comm);
+  bind(&c, comm, stream);
   check_call(comm, comm.extra.gather_lines(comm.ops.user, src, dst, lines, line, stride, step, stream), "all_gather");
 }
 
 bool visit_parts(const fp8_context &c, fp8_comm &comm, const void *src, const int64_t *bytes, fp8_stream stream,
                  const std::function<void(const void *const *)> &read) {
   if (!comm.extra.visit || !reaches(c, comm)) return false;
-  bind(&c, comm);
+  bind(&c, comm, stream);
   using Read = std::function<void(const void *const *)>;
   const auto call = [](void *arg, const void *const *sources) { (*static_cast<const Read *>(arg))(sources); };
   bool seen = false;
@@ -168,7 +173,7 @@ void reduce_max(const fp8_context &c, fp8_comm &comm, void *inout, int64_t n, in
   need_reach(c, comm);
   const int64_t bytes = n * dtype_size(dtype);
   count(c, ops::Counters::kBytesCommunicated, bytes);
-  bind(&c, comm);
+  bind(&c, comm, stream);
   const auto call = [&](void *data, fp8_stream s) {
     check_call(comm, comm.ops.all_reduce_max(comm.ops.user, data, n, dtype, s), "all_reduce_max");
   };
@@ -190,7 +195,7 @@ void all_to_all(const fp8_context &c, fp8_comm &comm, const void *src, const int
   if (size == 1) return copy(c, out + dst_offsets[0], in + src_offsets[0], src_bytes[0], stream);
   need_reach(c, comm);
   count(c, ops::Counters::kBytesCommunicated, sum(dst_bytes, size) - dst_bytes[rank]);
-  bind(&c, comm);
+  bind(&c, comm, stream);
   if (reaches(c, comm)) return call_exchange(comm, src, src_bytes, src_offsets, dst, dst_bytes, dst_offsets, stream);
   HostStage from(c, extent(src_bytes, src_offsets, size), stream), to(c, extent(dst_bytes, dst_offsets, size), stream);
   for (int32_t r = 0; r < size; ++r) copy(c, from.data() + src_offsets[r], in + src_offsets[r], src_bytes[r], stream);
@@ -211,7 +216,7 @@ void gather_host(const fp8_context *c, fp8_comm &comm, const void *src, void *ds
   std::vector<int64_t> sizes(size, bytes), offsets(size);
   for (int32_t r = 0; r < size; ++r) offsets[r] = r * bytes;
   if (comm.ops.caps & FP8_COMM_HOST) {
-    bind(nullptr, comm);
+    bind(nullptr, comm, nullptr);
     return call_gather(comm, src, dst, sizes.data(), offsets.data(), nullptr);
   }
   if (!c || on_host(*c)) fail(FP8_ERR_UNSUPPORTED, "comm: its caps 0x%x lack FP8_COMM_HOST", comm.ops.caps);
@@ -220,7 +225,7 @@ void gather_host(const fp8_context *c, fp8_comm &comm, const void *src, void *ds
       staged, [&](void *p) { deallocate(*c, p, bytes * (size + 1), FP8_SPACE_DEVICE, stream); });
   char *own = static_cast<char *>(staged) + bytes * size;
   copy(*c, own, src, bytes, stream);
-  bind(c, comm);
+  bind(c, comm, stream);
   call_gather(comm, own, staged, sizes.data(), offsets.data(), stream);
   copy(*c, dst, staged, bytes * size, stream);
   sync(*c, stream);
@@ -237,7 +242,7 @@ void exchange_host(const fp8_context &c, fp8_comm &comm, const void *src, const 
     return;
   }
   if (comm.ops.caps & FP8_COMM_HOST) {
-    bind(nullptr, comm);
+    bind(nullptr, comm, nullptr);
     return call_exchange(comm, src, src_bytes, src_offsets, dst, dst_bytes, dst_offsets, nullptr);
   }
   if (on_host(c)) fail(FP8_ERR_UNSUPPORTED, "comm: its caps 0x%x lack FP8_COMM_HOST", comm.ops.caps);
@@ -248,7 +253,7 @@ void exchange_host(const fp8_context &c, fp8_comm &comm, const void *src, const 
       staged, [&](void *p) { deallocate(c, p, total, FP8_SPACE_DEVICE, stream); });
   char *to = static_cast<char *>(staged) + round_up(out, 256);
   copy(c, staged, src, out, stream);
-  bind(&c, comm);
+  bind(&c, comm, stream);
   call_exchange(comm, staged, src_bytes, src_offsets, to, dst_bytes, dst_offsets, stream);
   copy(c, dst, to, in, stream);
   sync(c, stream);

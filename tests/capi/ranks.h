@@ -138,7 +138,8 @@ static inline void run_ranks(const fp8_context *context, int size, void (*body)(
   MPI_Comm_rank(MPI_COMM_WORLD, &call.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &call.size);
   if (call.size != size) return;
-  MUST(fp8_comm_create_mpi(MPI_Comm_c2f(MPI_COMM_WORLD), 0, &call.comm));
+  const char *flags = getenv("FP8_TEST_MPI_FLAGS");
+  MUST(fp8_comm_create_mpi(MPI_Comm_c2f(MPI_COMM_WORLD), flags ? (uint32_t)atoi(flags) : 0u, &call.comm));
   call.c = context;
   call.arg = arg;
   call.body = body;

@@ -301,7 +301,8 @@ pub const FP8_COMM_HOST: u32 = 1;
 pub const FP8_COMM_DEVICE: u32 = 2;
 /// may be captured into a CUDA graph
 pub const FP8_COMM_CAPTURABLE: u32 = 4;
-/// enqueues on the stream and returns
+/// enqueues on the stream and returns; without it, on device memory, libfp8 waits for
+/// the stream before each call, and what the call moves is there when it returns
 pub const FP8_COMM_STREAM_ORDERED: u32 = 8;
 /// A device to compute on. Children (linears, params, plans) hold a counted reference: destroy in any order.
 #[repr(C)]
