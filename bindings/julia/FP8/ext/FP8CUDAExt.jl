@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# UNTESTED. CUDA.jl arrays as arguments of FP8's functions. Use a Context(backend = :cuda, device = CUDA.deviceid()); calls run on the
-# device's default stream: synchronize the task's stream before and after, or call FP8.LibFP8 with stream_handle().
+# UNTESTED. CUDA.jl arrays as views (FP8.tensor) for FP8.LibFP8, with a Context(backend = :cuda, device = CUDA.deviceid()) and
+# stream_handle(). FP8's own functions make Julia arrays, which a GPU cannot read.
 module FP8CUDAExt
 
 using FP8, CUDA

@@ -219,6 +219,21 @@ off(a, b) = sqrt(sum(abs2, f32(a) .- f32(b)) / sum(abs2, f32(b)))
         @test_throws ArgumentError FP8.handle(comm)
     end
 
+    # the programs of the page that stand alone, run as they are
+    @testset "docs/julia.md" begin
+        page = read(joinpath(@__DIR__, "..", "..", "..", "..", "docs", "julia.md"), String)
+        programs = [m[1] for m in eachmatch(r"```julia\n(.*?)```"s, page)]
+        _, primary, low = programs
+        if Threads.nthreads() >= 2
+            m = Module()
+            Base.include_string(m, primary)
+            @test length(m.full) == 2 && codes(m.full[1][1]) == codes(m.full[2][1]) && all(isfinite, dequantize(m.full[1][1]))
+        end
+        m = Module()
+        Base.include_string(m, low)
+        @test m.stats[1] == 256 * 32 && all(abs.(f32(m.y) .- 1.28) .< 0.05)
+    end
+
     @testset "finalizers and close" begin
         for _ in 1:200
             Linear(64, 64; context = context)
