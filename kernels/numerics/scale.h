@@ -68,12 +68,6 @@ FP8_HD ScaleOf scale_of(int32_t dtype, int32_t rule, float amax, float floor) {
   return dtype == kE4M3 ? scale_of<E4M3>(rule, amax, floor) : scale_of<E5M2>(rule, amax, floor);
 }
 
-// S5 and S6.
-template <class F>
-FP8_HD uint8_t quantize_element(float x, float multiplier) {
-  return encode<F>(mul_rn(x, multiplier));
-}
-
 FP8_HD float dequantize_element(int32_t dtype, uint8_t code, float inverse) {
   return canonical(mul_rn(decode_fp8(dtype, code), inverse));
 }

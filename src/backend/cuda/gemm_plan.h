@@ -97,8 +97,8 @@ struct Candidate {
 constexpr int32_t kTile176x128 = 201;  // of cublasLtMatmulTile_t
 constexpr int kConsidered = 8;
 // On Hopper, for 16-bit operands and FP8 with fast accumulation, cuBLASLt's 176x128 tile where it is among its first
-// answers and the product has at least two waves of them: measured 0.87 to 1.00 of the fastest, where the first answer
-// is 0.72 to 1.00 (docs/cuda.md). Else the first.
+// answers and the product has at least two waves of them: measured 0.89 of the fastest at least, where the first
+// answer may be 0.75 (docs/cuda.md). Else the first.
 int32_t untuned_choice(const PlanKey &k, int32_t capability, const Candidate *candidates, int32_t count);
 
 }  // namespace fp8::cuda
