@@ -4,8 +4,9 @@
 #include <dlfcn.h>
 
 #include <mutex>
-#include <type_traits>
 #include <vector>
+
+#include "core/symbols.h"
 
 namespace fp8::nccl {
 namespace {
@@ -13,29 +14,25 @@ namespace {
 constexpr const char *kName = "libnccl.so.2";
 
 bool fill(void *library, Api &api) {
-  bool all = true;
-  const auto take = [&](auto &slot, const char *symbol) {
-    slot = reinterpret_cast<std::remove_reference_t<decltype(slot)>>(dlsym(library, symbol));
-    all = all && slot;
-  };
-  take(api.get_version, "ncclGetVersion");
-  take(api.unique_id, "ncclGetUniqueId");
-  take(api.init_rank, "ncclCommInitRank");
-  take(api.abort, "ncclCommAbort");
-  take(api.async_error, "ncclCommGetAsyncError");
-  take(api.count, "ncclCommCount");
-  take(api.rank, "ncclCommUserRank");
-  take(api.device, "ncclCommCuDevice");
-  take(api.error_string, "ncclGetErrorString");
-  take(api.last_error, "ncclGetLastError");
-  take(api.all_reduce, "ncclAllReduce");
-  take(api.all_gather, "ncclAllGather");
-  take(api.broadcast, "ncclBroadcast");
-  take(api.send, "ncclSend");
-  take(api.receive, "ncclRecv");
-  take(api.group_start, "ncclGroupStart");
-  take(api.group_end, "ncclGroupEnd");
-  return all;
+  Symbols found(library);
+  found.take(api.get_version, "ncclGetVersion");
+  found.take(api.unique_id, "ncclGetUniqueId");
+  found.take(api.init_rank, "ncclCommInitRank");
+  found.take(api.abort, "ncclCommAbort");
+  found.take(api.async_error, "ncclCommGetAsyncError");
+  found.take(api.count, "ncclCommCount");
+  found.take(api.rank, "ncclCommUserRank");
+  found.take(api.device, "ncclCommCuDevice");
+  found.take(api.error_string, "ncclGetErrorString");
+  found.take(api.last_error, "ncclGetLastError");
+  found.take(api.all_reduce, "ncclAllReduce");
+  found.take(api.all_gather, "ncclAllGather");
+  found.take(api.broadcast, "ncclBroadcast");
+  found.take(api.send, "ncclSend");
+  found.take(api.receive, "ncclRecv");
+  found.take(api.group_start, "ncclGroupStart");
+  found.take(api.group_end, "ncclGroupEnd");
+  return found.all();
 }
 
 std::vector<std::string> candidates() {

@@ -11,7 +11,7 @@ import sys
 
 # Room -> rooms and single headers that its files may include, beside their own room and the system's headers.
 PODS = [f"src/ops/{name}.h" for name in ("view", "quantize", "gemm", "move", "param", "route")]
-HELPERS = [f"src/core/{name}.h" for name in ("error", "fpcontrol", "log", "module", "parallel")]
+HELPERS = [f"src/core/{name}.h" for name in ("error", "fpcontrol", "log", "module", "parallel", "symbols")]
 # what kernels/cpu shows to the backends that run on the CPU: launchers, and the SIMD target with its tables, which
 # explain() names
 CPU_LAUNCHERS = ["kernels/cpu/launch_*.h", "kernels/cpu/simd.h", "kernels/cpu/tile.h"]

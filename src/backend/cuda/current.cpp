@@ -3,7 +3,7 @@
 
 #include <dlfcn.h>
 
-#include <type_traits>
+#include "core/symbols.h"
 
 namespace fp8::cuda {
 
@@ -21,19 +21,15 @@ const Driver *driver(std::string *why, bool *missing) {
               "); install one of CUDA 13.0 or newer, or ask for FP8_BACKEND_CPU";
         return;
       }
-      bool all = true;
-      auto take = [&](auto &slot, const char *symbol) {
-        slot = reinterpret_cast<std::remove_reference_t<decltype(slot)>>(dlsym(library, symbol));
-        all = all && slot;
-      };
-      take(table.init, "cuInit");
-      take(table.version, "cuDriverGetVersion");
-      take(table.device_get, "cuDeviceGet");
-      take(table.primary_retain, "cuDevicePrimaryCtxRetain");
-      take(table.get_current, "cuCtxGetCurrent");
-      take(table.push_current, "cuCtxPushCurrent_v2");
-      take(table.pop_current, "cuCtxPopCurrent_v2");
-      if (!all) why = "libcuda.so.1 lacks symbols this module needs: the NVIDIA driver is too old";
+      Symbols found(library);
+      found.take(table.init, "cuInit");
+      found.take(table.version, "cuDriverGetVersion");
+      found.take(table.device_get, "cuDeviceGet");
+      found.take(table.primary_retain, "cuDevicePrimaryCtxRetain");
+      found.take(table.get_current, "cuCtxGetCurrent");
+      found.take(table.push_current, "cuCtxPushCurrent_v2");
+      found.take(table.pop_current, "cuCtxPopCurrent_v2");
+      if (!found.all()) why = "libcuda.so.1 lacks symbols this module needs: the NVIDIA driver is too old";
     }
   };
   static const Found *found = new Found;

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "core/symbols.h"
+
 namespace fp8::cuda {
 namespace {
 
@@ -37,25 +39,21 @@ std::vector<std::string> nvidia_folders(const std::string &site) {
 }
 
 bool fill(void *library, LtApi &api) {
-  bool all = true;
-  auto take = [&](auto &slot, const char *symbol) {
-    slot = reinterpret_cast<std::remove_reference_t<decltype(slot)>>(dlsym(library, symbol));
-    all = all && slot;
-  };
-  take(api.create, "cublasLtCreate");
-  take(api.destroy, "cublasLtDestroy");
-  take(api.get_version, "cublasLtGetVersion");
-  take(api.status_name, "cublasLtGetStatusName");
-  take(api.matmul, "cublasLtMatmul");
-  take(api.heuristic, "cublasLtMatmulAlgoGetHeuristic");
-  take(api.desc_init, "cublasLtMatmulDescInit_internal");
-  take(api.desc_set, "cublasLtMatmulDescSetAttribute");
-  take(api.layout_init, "cublasLtMatrixLayoutInit_internal");
-  take(api.layout_set, "cublasLtMatrixLayoutSetAttribute");
-  take(api.preference_init, "cublasLtMatmulPreferenceInit_internal");
-  take(api.preference_set, "cublasLtMatmulPreferenceSetAttribute");
-  take(api.algo_get, "cublasLtMatmulAlgoConfigGetAttribute");
-  return all;
+  Symbols found(library);
+  found.take(api.create, "cublasLtCreate");
+  found.take(api.destroy, "cublasLtDestroy");
+  found.take(api.get_version, "cublasLtGetVersion");
+  found.take(api.status_name, "cublasLtGetStatusName");
+  found.take(api.matmul, "cublasLtMatmul");
+  found.take(api.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  found.take(api.desc_init, "cublasLtMatmulDescInit_internal");
+  found.take(api.desc_set, "cublasLtMatmulDescSetAttribute");
+  found.take(api.layout_init, "cublasLtMatrixLayoutInit_internal");
+  found.take(api.layout_set, "cublasLtMatrixLayoutSetAttribute");
+  found.take(api.preference_init, "cublasLtMatmulPreferenceInit_internal");
+  found.take(api.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  found.take(api.algo_get, "cublasLtMatmulAlgoConfigGetAttribute");
+  return found.all();
 }
 
 struct Found {
